@@ -1,0 +1,79 @@
+# The one front door. Needs python3 (3.11 or newer), make and git; everything else is set up in .venv on first use.
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --quiet --disable-pip-version-check
+PYTEST := $(PY) -m pytest
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test crash bench lint docs requirements clean FORCE
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	    printf '  make %-13s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/runtime.stamp  ## Kill an agent half-way and watch its run recover
+	@$(VENV)/bin/runjournal demo $(ARGS)
+
+test: $(VENV)/dev.stamp  ## Run the tests on two workers (ARGS="-k name" to choose)
+	@$(PYTEST) -n 2 --dist loadgroup -m "not crash" --requirements-to=build/requirements-test.json $(ARGS)
+
+crash: $(VENV)/dev.stamp  ## Run everything with the long crash suite (up to an hour)
+	@HYPOTHESIS_PROFILE=crash $(PYTEST) -n 2 --dist loadgroup --timeout 3600 \
+	    --requirements-to=build/requirements-crash.json $(ARGS)
+
+bench: $(VENV)/dev.stamp  ## Measure, and print a table
+	@$(PY) benchmarks/run.py $(ARGS)
+
+lint: $(VENV)/dev.stamp  ## ruff, mypy and pyright
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy -p runjournal
+	@$(PY) -m mypy --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls tests
+	@$(PY) -m pyright
+
+docs: $(VENV)/dev.stamp  ## Check the documents: every snippet runs, every command is described
+	@$(PYTEST) tests/test_docs.py $(ARGS)
+
+requirements: $(VENV)/dev.stamp  ## List the requirements that no test of the last run proves
+	@test -f build/requirements-test.json || $(MAKE) --no-print-directory test
+	@$(PY) tests/requirements_plugin.py docs/requirements.md build/requirements-*.json
+
+clean:  ## Remove what was built, but not the environment
+	@rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name '__editable__*' -exec rm -rf {} +
+	@find journal projections cli tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- set-up ----------------------------------------------------------------------------------------------------------
+# A strict editable install is a tree of links, one a file: it must be made anew when a file comes or goes (or when this
+# folder moves, or somebody has removed build/), not when one changes. sources.list holds what the tree was made from
+# and gets a new time only when that differs.
+
+INSTALL = $(PIP) install --config-settings editable_mode=strict
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "runjournal needs Python 3.11 or newer; $(PYTHON) is missing or older." >&2; \
+	    echo "Name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Setting up $(VENV) ..." >&2
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/sources.list: FORCE | $(PY)
+	@ls -d build/__editable__*/runjournal >/dev/null 2>&1 || rm -f $@
+	@{ pwd; find journal projections cli -type f ! -path '*/__pycache__/*' | LC_ALL=C sort; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+$(VENV)/runtime.stamp: pyproject.toml $(VENV)/sources.list
+	@echo "Installing runjournal ..." >&2
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/sources.list
+	@echo "Installing runjournal and its development tools ..." >&2
+	@$(INSTALL) -e '.[all,dev]'
+	@touch $@ $(VENV)/runtime.stamp
+
+FORCE:

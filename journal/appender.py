@@ -1,0 +1,316 @@
+"""The one guarded append of every writer: judge, link, encode, fold and write, all inside the store's write lock.
+
+What was read there is what is replaced, so that an append either stands behind the head it saw or writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.log.authority import NEEDS_FACTS, Gate, Scene
+from runjournal.log.base import RecordedEvent
+from runjournal.log.clock import Clock, timestamp
+from runjournal.log.codec import Draft, encode, record
+from runjournal.log.errors import InvalidArgument, NotAllowed, NotNewest, TooLarge, WrongExpectation
+from runjournal.log.head import TERMINAL, Head, advance
+from runjournal.log.limits import (
+    append_batch_events_max,
+    inbox_signals_max,
+    memory_bytes_max,
+    plan_tasks_max,
+    states_cached_max,
+    step_calls_max,
+)
+from runjournal.log.store import Import, Store, Transaction, Write
+from runjournal.projections import index
+from runjournal.projections.state import RunState
+
+from .checkpoints import CheckpointPolicy, newest, save, seal
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """An append, made once: repeating it is the same append, and a no-op if it is there already.
+
+    `expect` is the seq of the head that it stands behind (0: the run is new), or None: whatever the head is.
+    """
+
+    run_id: str
+    drafts: tuple[Draft, ...]
+    expect: int | None
+    epoch: int = 0
+    imported: Import | None = None
+
+
+class Cached(NamedTuple):
+    """A folded run, and the seq of its last checkpoint."""
+
+    state: RunState
+    checkpointed: int
+
+
+class Appender:
+    """Appends for one journal, and keeps the folded states of the runs that it appended to last."""
+
+    def __init__(self, store: Store, clock: Clock, policy: CheckpointPolicy) -> None:
+        self._store = store
+        self._clock = clock
+        self._policy = policy
+        self._process = owner.here()
+        self._cache: OrderedDict[str, Cached] = OrderedDict()
+
+    def append(self, batch: Batch) -> list[RecordedEvent]:
+        """Append all of a batch or nothing; gives the records. Raises what `Journal.append` says."""
+        if not batch.drafts:
+            raise InvalidArgument("an append needs at least one event")
+        if len(batch.drafts) > append_batch_events_max:
+            raise TooLarge(
+                f"{len(batch.drafts)} events in one append, at most append_batch_events_max = {append_batch_events_max}"
+            )
+        durable = any(e.is_durable(draft.event) for draft in batch.drafts)
+        try:
+            records = self._store.transact(lambda tx: _Append(self, tx, batch).run(), durable=durable)
+        except BaseException:
+            self._cache.pop(batch.run_id, None)  # it may have folded what was then not written
+            raise
+        self._checkpoint(batch.run_id, records)
+        return records
+
+    def scene(self, tx: Transaction, epoch: int, state: _Append) -> Scene:
+        """What surrounds an append."""
+        return Scene(
+            epoch,
+            timestamp(self._clock.now()),
+            lambda head: owner.gone(head, self._process, self._clock),
+            state.facts,
+            tx.newest,
+        )
+
+    def boottime_s(self) -> float:
+        """Seconds since boot, where leases begin."""
+        return self._clock.boottime_s()
+
+    def cached(self, tx: Transaction, head: Head) -> RunState | None:
+        """The folded state at the head, if this journal has it; what others appended since is folded in."""
+        entry = self._cache.get(head.run_id)
+        if entry is None:
+            return None
+        state = entry.state
+        if state.seq < head.head_seq:
+            state.fold(tx.read(head.run_id, state.seq, head.head_seq))
+        if (state.seq, state.hash) != (head.head_seq, head.head_hash):
+            del self._cache[head.run_id]  # a power cut rewound the store
+            return None
+        return state
+
+    def load(self, tx: Transaction, head: Head) -> RunState:
+        """The folded state at the head, from the newest checkpoint and the tail."""
+        state, checkpointed = RunState.initial(), 0
+        if head.head_seq:
+            found = newest(self._store, RunState, head.run_id, head.head_seq)
+            if found is not None and isinstance(found[0], RunState):
+                state, checkpointed = found[0], found[1]
+            state.fold(tx.read(head.run_id, state.seq, head.head_seq))
+        self.keep(head.run_id, Cached(state, checkpointed))
+        return state
+
+    def keep(self, run_id: str, entry: Cached) -> None:
+        """Remember a state; the one not used for longest is forgotten."""
+        self._cache[run_id] = entry
+        self._cache.move_to_end(run_id)
+        if len(self._cache) > states_cached_max:
+            self._cache.popitem(last=False)
+
+    def forget(self, run_id: str | None = None) -> None:
+        """Drop what is kept of a run, or of all."""
+        if run_id is None:
+            self._cache.clear()
+        else:
+            self._cache.pop(run_id, None)
+
+    def _checkpoint(self, run_id: str, records: Sequence[RecordedEvent]) -> None:
+        entry = self._cache.get(run_id)
+        if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
+            return
+        since = entry.state.seq - entry.checkpointed
+        if any(self._policy.due(record.type, since) for record in records):
+            sealed = seal(RunState, entry.state, run_id, entry.state.seq, entry.state.hash)
+            if save(self._store, sealed, self._policy.keep):
+                self._cache[run_id] = Cached(entry.state, entry.state.seq)
+
+
+class _Append:
+    """One append, inside its transaction."""
+
+    def __init__(self, appender: Appender, tx: Transaction, batch: Batch) -> None:
+        self.appender = appender
+        self.tx = tx
+        self.batch = batch
+        self.before = tx.head(batch.run_id)
+        self.head = self.before or Head(batch.run_id)
+        self.state: RunState | None = None
+        self.rows = index.Rows()
+
+    def run(self) -> list[RecordedEvent]:
+        """Judge, fold, write."""
+        batch, head = self.batch, self.head
+        if head.head_seq and (repeated := self._repeated()) is not None:
+            return repeated
+        if batch.expect is not None and batch.expect != head.head_seq:
+            raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
+        self.state = self.appender.cached(self.tx, head)
+        if self.state is None and (self.before is None or batch.epoch):
+            self.state = self.appender.load(self.tx, head)
+        return self._write(Gate(head, self.appender.scene(self.tx, batch.epoch, self)))
+
+    def facts(self) -> RunState:
+        """The state as the events admitted so far have made it; loaded at the first question."""
+        if self.state is None:
+            self.state = self.appender.load(self.tx, self.head)
+        return self.state
+
+    def _write(self, gate: Gate) -> list[RecordedEvent]:
+        head, records, rows, blobs = self.head, list[RecordedEvent](), list[tuple[int, str, bytes]](), dict[str, bytes]()
+        boottime_s = self.appender.boottime_s()
+        for draft in self.batch.drafts:
+            epoch = gate.epoch
+            gate.admit(draft)
+            if isinstance(draft.event, e.RunClaimed):
+                epoch = draft.event.epoch
+            draft = self._placed(draft, epoch)  # noqa: PLW2901 - the same draft, at its place
+            seq, prev = head.head_seq + 1, head.head_hash
+            body = encode(draft, epoch=epoch, prev=prev)
+            rec = record(self.batch.run_id, seq, 0, draft, epoch=epoch, prev=prev, body=body)
+            if isinstance(draft.event, e.RunQueued):
+                self._check_line(draft.event)
+                head = advance(head, rec, _tags(draft.event), boottime_s)
+            else:
+                head = advance(head, rec, "{}", boottime_s)
+            self._fold(rec)
+            records.append(rec)
+            rows.append((seq, draft.type, body))
+            blobs.update(draft.blobs)
+        if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
+            head = head._replace(wake_at=head.updated_at)
+        newest_run = (head.scope, head.run_id) if records[0].type == "run.queued" else None
+        positions = self.tx.write(
+            Write(
+                self.before, head, rows, list(blobs.items()), self.rows.effects, self.rows.unknown, self.rows.known,
+                self.rows.step_ends, newest_run, self.batch.imported,
+            )  # fmt: skip
+        )
+        return [rec._replace(position=position) for rec, position in zip(records, positions, strict=True)]
+
+    def _placed(self, draft: Draft, epoch: int) -> Draft:
+        """The draft with the index of its step: its own, or the open one of the owner."""
+        event, index = draft.event, draft.step
+        if isinstance(event, e.StepStarted | e.StepCompleted | e.StepFailed):
+            index = event.index
+        elif index is None and epoch and self.state is not None and self.state.steps.open is not None:
+            index = self.state.steps.open.index
+        if index == draft.step:
+            return draft
+        return Draft(event, draft.type, draft.at, draft.by, index, draft.data, draft.ext, draft.blobs)
+
+    def _fold(self, rec: RecordedEvent) -> None:
+        """Fold the event in, and note what it means for the index tables."""
+        if rec.type in index.INDEXED and self.head.status != "imported":
+            state = self.facts()
+            if isinstance(rec.event, e.StepStarted | e.StepCompleted | e.StepFailed):
+                self._check_step(state, rec.event)
+            index.apply(state, rec, self.rows, self._args_at)
+        elif self.state is not None:
+            self.state.apply(rec)
+        if self.state is not None:
+            _check_bounds(self.state, rec)
+
+    def _args_at(self, seq: int) -> object:
+        """The args of the tool.started at a seq: of this very append, or of the log."""
+        place = seq - self.head.head_seq - 1
+        if place >= 0:
+            event = self.batch.drafts[place].event
+        else:
+            event = next(record.event for record in self.tx.read(self.batch.run_id, seq - 1, seq))
+        return event.args if isinstance(event, e.ToolStarted) else None
+
+    def _check_step(self, state: RunState, event: e.StepStarted | e.StepCompleted | e.StepFailed) -> None:
+        """Steps are numbered without a gap, one is open at a time, and only the open one ends."""
+        step, run_id = state.steps.open, self.batch.run_id
+        if not isinstance(event, e.StepStarted):
+            if step is None or step.index != event.index:
+                opened = "none is open" if step is None else f"{step.index} is open"
+                raise NotAllowed(f"run {run_id}: {event.TYPE} of step {event.index}, but {opened}")
+            return
+        if step is not None and (step.id, step.index) != (event.id, event.index):
+            raise NotAllowed(f"run {run_id}: step {step.index} ({step.id}) is open, so {event.id} can't start")
+        if event.index not in ((state.steps.last_index, state.steps.last_index + 1) if state.steps.redo else (state.steps.next_index,)):
+            raise NotAllowed(f"run {run_id}: step {event.id}: expected index {state.steps.next_index}, got {event.index}")
+
+    def _check_line(self, event: e.RunQueued) -> None:
+        """A retry or restart goes on from the newest run of its line, once that has ended; nobody else takes its scope."""
+        scope = event.scope or self.batch.run_id
+        last = self.tx.newest(scope)
+        if event.link in ("retry", "restart"):
+            base = event.base["run_id"] if event.base else None
+            ended = self.tx.head(base) if base else None
+            if base is None or base != last or ended is None or ended.status not in TERMINAL:
+                raise NotNewest(f"run {self.batch.run_id}: a {event.link} takes the newest run of a line, once it has ended")
+        elif last is not None:
+            raise NotNewest(f"run {self.batch.run_id}: the scope {scope} is that of run {last}; retry or restart that")
+
+    def _repeated(self) -> list[RecordedEvent] | None:
+        """The records of this very append, if it is there already."""
+        batch, head = self.batch, self.head
+        first = batch.drafts[0]
+        if len(batch.drafts) == 1 and first.type in _TERMINALS and head.status == first.type.removeprefix("run."):
+            for rec in self.tx.read(batch.run_id, max(0, head.head_seq - 512), types=(first.type,)):
+                if _same(rec, first, self.tx):
+                    return [rec]
+        if batch.expect is None or batch.expect >= head.head_seq:
+            return None
+        upto = batch.expect + len(batch.drafts)
+        there = list(self.tx.read(batch.run_id, batch.expect, upto))
+        alike = len(there) == len(batch.drafts) and all(
+            (rec.at, rec.by) == (draft.at, draft.by) and _same(rec, draft, self.tx)
+            for rec, draft in zip(there, batch.drafts, strict=True)
+        )
+        return there if alike else None
+
+
+def _same(rec: RecordedEvent, draft: Draft, tx: Transaction) -> bool:
+    """Whether a stored event is this draft: the same type and, at its own place, the same bytes."""
+    if rec.type != draft.type:
+        return False
+    again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext)
+    body = encode(again, epoch=rec.epoch, prev=rec.prev)
+    return any(raw[3] == body for raw in tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
+
+
+def _tags(event: e.RunQueued) -> str:
+    return orjson.dumps(event.tags or {}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
+    """Folded state is bounded: an event that would break a bound is refused."""
+    kind = rec.type
+    if kind in ("memory.set", "plan.set", "plan.updated"):
+        if state.memory.bytes > memory_bytes_max:
+            raise TooLarge(
+                f"run {rec.run_id}: the working memory would have {state.memory.bytes} bytes, memory_bytes_max = {memory_bytes_max}"
+            )
+        if len(state.plan.view) > plan_tasks_max:
+            raise TooLarge(f"run {rec.run_id}: the plan would have more than plan_tasks_max = {plan_tasks_max} tasks")
+    elif kind in NEEDS_FACTS and len(state.calls.known) > step_calls_max:
+        raise TooLarge(f"run {rec.run_id}: more than step_calls_max = {step_calls_max} calls are open or in one step")
+    elif kind == "signal.received" and len(state.inbox.signals) > inbox_signals_max:
+        raise TooLarge(f"run {rec.run_id}: more than inbox_signals_max = {inbox_signals_max} signals wait")
+
+
+_TERMINALS = frozenset({"run.completed", "run.failed", "run.cancelled"})

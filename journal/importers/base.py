@@ -1,0 +1,68 @@
+"""What an importer gives: the runs that one file makes, and the lines that it couldn't take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runjournal.log.events import Event
+from runjournal.log.store import Import
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A line that was not taken: `line` counts from 1, `cause` says why and never quotes it."""
+
+    line: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event to append. `at` is UTC text with microseconds, `step` the index of its step, from 0, or None."""
+
+    at: str
+    event: Event
+    step: int | None = None
+
+
+@dataclass(slots=True)
+class ImportedRun:
+    """What a file adds to one run. The first item of a new run is RunImported; a run known before gets its tail only.
+
+    `source` names the importer, `path` is the file's as the user gave it, `sha256` (hex) that of all bytes taken so
+    far. `taken` is the importer's own JSON: how much was taken, and what it must know to go on from there.
+    """
+
+    run_id: str
+    source: str
+    path: str
+    sha256: str
+    items: list[Item]
+    taken: str
+    parent_run_id: str | None
+
+
+@dataclass(slots=True)
+class FileImport:
+    """What came of one file: to be written in one transaction, or not at all.
+
+    `runs` begins with the file's own run; it is empty if nothing could be taken, and its items are if nothing is new.
+    `quarantined` are all lines of the file that aren't in the journal, those of earlier imports included, by number;
+    with `torn_tail` the last of them is the file's end, which is read again once the file has grown. `error` says why
+    the file was left alone; it is None otherwise.
+    """
+
+    path: str
+    runs: list[ImportedRun] = field(default_factory=list[ImportedRun])
+    quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
+    torn_tail: bool = False
+    error: str | None = None
+
+
+class Known(Protocol):
+    """What was imported before; every `Store` and transaction is one."""
+
+    def imported(self, run_id: str) -> Import | None:
+        """Where an imported run came from and how much of it was taken, or None."""
+        ...

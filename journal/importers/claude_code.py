@@ -1,0 +1,153 @@
+"""Claude Code's transcripts (`~/.claude/projects/**/*.jsonl`) -> runs.
+
+| in the file | in the journal |
+|---|---|
+| a user entry without a tool_result | message.appended, role `user` |
+| a user entry with one | message.appended, role `tool`; per id tool.completed, with `is_error` tool.failed |
+| the assistant entries of a message.id | model.started, model.completed, message.appended, tool.started per tool_use |
+| the first line of a sidechain | child.spawned; its lines are a run of their own with the same path |
+| anything else, also a record of an unknown type | note.added, code `record`: the line as it stands |
+| a line that is no JSON | quarantined: note.added, code `quarantined`, with its number and the cause |
+
+`raw` of a message is the list of the records that it was made of, without what `content` holds; `{"json": line}` for
+one that holds what the journal can't (see `values.storable`). Calls keep the provider's ids, their policy is `unsafe`.
+A result without a call is note.added, code `orphan_result`. The rest of a message whose beginning was imported before,
+with other messages in between, is note.added, code `message_continued`: the transcript is never reordered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import IO, Final, NamedTuple
+
+from runjournal.log.events import RunImported
+
+from .base import FileImport, ImportedRun, Item, Known, Quarantined
+from .claude_files import Source, Taken, discover, identify, meta_of, taken_of
+from .claude_session import Chain, Session
+from .lines import Bad, Line, Reader, open_file, parse
+
+__all__ = ["Source", "discover", "read"]
+
+SOURCE: Final = "claude-code"
+EPOCH: Final = "1970-01-01T00:00:00.000000Z"
+"""The time of records before which, and in which, no time is known."""
+title_chars_max: Final = 500
+
+
+class _About(NamedTuple):
+    """What all runs of a file share, and the title and the note that a sub-agent's run has from its `.meta.json`."""
+
+    path: str
+    sha256: str
+    taken: str
+    title: str | None
+    note: str | None
+
+
+class _Refused(Exception):
+    """The file can't be imported; the text says why."""
+
+
+def read(source: Source, known: Known) -> FileImport:
+    """What a transcript adds to the journal, given what is known of it. Never raises for what the file holds.
+
+    The file is read whole: the part that was taken before must be as it was. A last line without a newline that is no
+    JSON is torn: it isn't taken, and is read again when the file has grown.
+    """
+    result = FileImport(os.fsencode(source.path).decode(errors="replace"))
+    try:
+        with open_file(source.path) as file:
+            _read(source, file, known, result)
+    except OSError as error:
+        result.error = error.strerror or str(error)
+    except ValueError as error:  # NUL in the path
+        result.error = str(error)
+    except _Refused as refusal:
+        result.error = str(refusal)
+    if result.error is not None:
+        result.runs = []
+    return result
+
+
+def _read(source: Source, file: IO[bytes], known: Known, result: FileImport) -> None:
+    identity = identify(source, file, known)
+    run_id = identity.run_id if identity else ""
+    row = known.imported(run_id) if identity else None
+    taken = taken_of(row) if row else Taken(0, "")
+    if taken is None:
+        raise _Refused(f"run {run_id} was imported from something else than a Claude Code transcript")
+    session = Session(
+        run_id,
+        identity.parent_run_id if identity else None,
+        sidechains=not (identity and identity.agent),
+        live=row is None,
+    )
+    reader = Reader(file, taken.bytes)
+    if reader.size < taken.bytes:
+        raise _Refused(f"the file has {reader.size} bytes, {taken.bytes} were imported before; nothing was added")
+    end, digest = 0, reader.hash.hexdigest()
+    for line in reader:
+        if not session.live and line.start >= taken.bytes:
+            _same(digest, row.sha256 if row else "", taken)
+            session.go_live()
+        if _take(line, session, result):
+            end, digest = reader.offset, reader.hash.hexdigest()
+    if not session.live:
+        _same(digest, row.sha256 if row else "", taken)
+        session.go_live()
+    if identity:
+        title, note = meta_of(source.path) if identity.agent else (None, None)
+        about = _About(result.path, digest, Taken(end, identity.digest).dump(), title, note)
+        result.runs = list(_runs(session, about))
+
+
+def _same(digest: str, expected: str, taken: Taken) -> None:
+    if digest != expected:
+        raise _Refused(f"the first {taken.bytes} bytes were changed since they were imported; nothing was added")
+
+
+def _take(line: Line, session: Session, result: FileImport) -> bool:
+    """Take one line, or put it into quarantine; gives whether the file is done with up to its end."""
+    try:
+        parsed = parse(line)
+    except Bad as bad:
+        result.torn_tail = not line.ended
+        cause = f"torn: the file ends in it ({bad})" if result.torn_tail else str(bad)
+        result.quarantined.append(Quarantined(line.number, cause))
+        if line.ended:
+            session.quarantined(line.number, cause)
+        return line.ended
+    if parsed is not None:
+        session.record(line.number, *parsed)
+        return True
+    return line.ended
+
+
+def _runs(session: Session, about: _About) -> Iterator[ImportedRun]:
+    for chain in session.chains:
+        items = list(_items(chain, session.first_at or EPOCH))
+        main = chain is session.main
+        if chain.new:
+            name = (session.title or about.title) if main else None
+            begin = RunImported(
+                kind=chain.kind,
+                source=SOURCE,
+                tool=SOURCE,
+                sha256=about.sha256,
+                title=name[:title_chars_max] if name else None,
+                tool_version=session.version,
+                path=about.path,
+                parent_run_id=chain.parent_run_id,
+                note=about.note if main else None,
+            )
+            items.insert(0, Item(items[0].at if items else EPOCH, begin))
+        if main or items:
+            yield ImportedRun(chain.run_id, SOURCE, about.path, about.sha256, items, about.taken, chain.parent_run_id)
+
+
+def _items(chain: Chain, first_at: str) -> Iterator[Item]:
+    for at, entry in chain.entries:
+        for event in entry.events():
+            yield Item(at or first_at, event)

@@ -1,0 +1,157 @@
+"""The lines of one assistant message: Claude Code writes a line per block, repeats lines, and counts usage in each.
+
+A line's usage is what the request has cost so far. So what counts per (message id, request id) is the maximum of each
+counter, and the model of the last line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from runjournal.log.events import Event, Json, MessageAppended, ModelCompleted, ModelStarted, NoteAdded
+from runjournal.log.limits import int_max
+
+from .values import dict_of, name_of, text_of, value_digest
+
+usage_raw_bytes_max: Final = 16 * 1024
+"""A longer usage object is left to the message's `raw`."""
+PROVIDER: Final = "anthropic"
+Counters: TypeAlias = dict[str, int]
+_finish_reason_chars_max: Final = 200
+
+
+def _count(value: Json) -> int:
+    return value if type(value) is int and 0 <= value <= int_max else 0
+
+
+def counters_of(usage: Mapping[str, Any]) -> Counters:
+    """A usage object in the journal's words."""
+    written = usage.get("cache_creation_input_tokens")
+    if written is None:
+        written = sum(_count(part) for part in (dict_of(usage.get("cache_creation")) or {}).values())
+    return {
+        "input": _count(usage.get("input_tokens")),
+        "output": _count(usage.get("output_tokens")),
+        "cache_read": _count(usage.get("cache_read_input_tokens")),
+        "cache_write": _count(written),
+    }
+
+
+@dataclass(slots=True)
+class Request:
+    """What one request of a message has cost: `now` by all lines, `told` by the events of earlier imports."""
+
+    now: Counters
+    model: str
+    raw: dict[str, Any]
+    told: Counters | None = None
+
+    def left(self) -> Counters | None:
+        """What is still to be told; None if nothing is."""
+        if self.told is None:
+            return dict(self.now)
+        left = {name: value - self.told[name] for name, value in self.now.items()}
+        return left if any(left.values()) else None
+
+
+@dataclass(slots=True)
+class Group:
+    """An assistant message, as far as it was read: `key` is what its lines share, `message_id` the provider's."""
+
+    key: str
+    message_id: str | None
+    model: str = "unknown"
+    seen: set[bytes] = field(default_factory=set[bytes])
+    requests: dict[str, Request] = field(default_factory=dict[str, Request])
+    begun: bool = False
+    part: Part | None = None
+
+    def see(self, block: Json) -> bool:
+        """Whether a block is new."""
+        digest = value_digest(block)
+        if digest in self.seen:
+            return False
+        self.seen.add(digest)
+        return True
+
+    def spend(self, request_id: str, usage: dict[str, Any], model: str) -> None:
+        """Take a line's usage into account."""
+        counters = counters_of(usage)
+        request = self.requests.get(request_id)
+        if request is None:
+            self.requests[request_id] = Request(counters, model, usage)
+            return
+        request.now = {name: max(value, counters[name]) for name, value in request.now.items()}
+        request.model, request.raw = model, usage
+
+    def settle(self) -> None:
+        """All up to here was imported before."""
+        self.part = None
+        for request in self.requests.values():
+            request.told = request.now
+
+
+@dataclass(slots=True)
+class Part:
+    """What one import adds to a message; it stands at its first line, `line`.
+
+    `continued`: the message began in an earlier import. `adjacent`: and it is still the last one of its run.
+    """
+
+    group: Group
+    line: int
+    continued: bool
+    adjacent: bool
+    blocks: list[Json] = field(default_factory=list[Json])
+    records: list[Json] = field(default_factory=list[Json])
+    head: dict[str, Any] = field(default_factory=dict[str, Any])
+    spent: dict[str, int] = field(default_factory=dict[str, int])
+    calls: list[Event] = field(default_factory=list[Event])
+
+    def events(self) -> Iterator[Event]:
+        """The model calls, the message, and the tool calls that the message asked for."""
+        yield from self._asked()
+        yield self._message()
+        yield from self.calls
+
+    def _asked(self) -> Iterator[Event]:
+        for request_id, line in self.spent.items():
+            request = self.group.requests[request_id]
+            if (left := request.left()) is not None:
+                usage: dict[str, Any] = dict(left)
+                if len(json.dumps(request.raw)) <= usage_raw_bytes_max:
+                    usage["raw"] = request.raw
+                yield from self._pair(line, request.model, usage)
+        if not self.spent and not self.continued:
+            yield from self._pair(self.line, self.group.model, None)
+
+    def _pair(self, line: int, model: str, usage: dict[str, Any] | None) -> Iterator[Event]:
+        first = line == self.line and not self.continued
+        call_id = name_of(f"model-{self.group.key}" if first else f"model-{self.group.key}.line-{line}")
+        reason = self.head.get("stop_reason")
+        yield ModelStarted(call_id, name_of(model), "", "", 1, provider=PROVIDER)
+        yield ModelCompleted(
+            call_id,
+            1,
+            self.head,
+            usage=usage,
+            response_id=self.group.message_id,
+            finish_reason=reason[:_finish_reason_chars_max] if isinstance(reason, str) else None,
+        )
+
+    def _message(self) -> Event:
+        if self.continued and not self.adjacent:
+            rest = {"message_id": self.group.message_id, "content": self.blocks, "raw": self.records}
+            return NoteAdded(json.dumps(rest, ensure_ascii=False), code="message_continued")
+        return MessageAppended(
+            "assistant", self.blocks, message_id=self.group.message_id, provider=PROVIDER, raw=self.records
+        )
+
+
+def model_of(message: Mapping[str, Any]) -> str:
+    """The model's name, "" if it is missing."""
+    model = message.get("model")
+    return text_of(model) if isinstance(model, str) else ""

@@ -1,0 +1,263 @@
+"""The journal's own lines: runs out of a store and into another one, with the same ids, numbers and hashes.
+
+The first line is a header, the last one counts what came between, so that a cut file is noticed. Every other line is
+an event or a blob; a blob comes before the first event that refers to it:
+
+    {"runjournal":1}
+    {"blob":"<sha256>","body":"<its JSON, as text>"}
+    {"run_id":"…","seq":1,"type":"run.queued","hash":"<sha256>","body":"<the exact bytes, as text>"}
+    {"end":{"events":1,"blobs":1}}
+
+`body64` stands for `body` where the bytes aren't UTF-8. A blob that was erased is `{"blob":"…","missing":true}`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import orjson
+
+from runjournal.log.chain import event_hash
+from runjournal.log.codec import check_run_id, digest_of
+from runjournal.log.errors import InvalidArgument, JournalError
+from runjournal.log.store import Reading
+
+VERSION: Final = 1
+_DIGEST_CHARS: Final = 64
+
+
+class BadExport(JournalError, ValueError):
+    """A line of an export isn't what it should be; `line` counts from 1. Nothing of the file may be written."""
+
+    code = "bad_export"
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(f"line {line}: {what}; nothing was imported, export the runs again")
+        self.line = line
+
+
+class ImportConflict(JournalError, ValueError):
+    """The store has a run of this id with another history."""
+
+    code = "import_conflict"
+
+    def __init__(self, run_id: str, seq: int) -> None:
+        super().__init__(
+            f"run {run_id}: its event {seq} in the store is another one than in the export; nothing was imported, "
+            "import into another store"
+        )
+        self.run_id = run_id
+        self.seq = seq
+
+
+class Row(NamedTuple):
+    """An event as it is stored: `seq` counts from 1, `body` are the exact bytes."""
+
+    run_id: str
+    seq: int
+    type: str
+    body: bytes
+
+
+class Blob(NamedTuple):
+    """A value that is held out of line; `body` is None if it was erased."""
+
+    digest: str
+    body: bytes | None
+
+
+Entry: TypeAlias = Row | Blob
+
+
+def export_lines(rows: Iterable[Row], blob: Callable[[str], bytes | None]) -> Iterator[bytes]:
+    """The lines of an export, each with its newline. `rows` hold each run from its first event; runs may alternate.
+
+    `blob` gives the bytes of a blob, or None if it was erased: `Store.blob`.
+    """
+    written: set[str] = set()
+    events = 0
+    yield _dump({"runjournal": VERSION})
+    for row in rows:
+        for digest in _references(row.body):
+            if digest not in written:
+                written.add(digest)
+                body = blob(digest)
+                yield _dump({"blob": digest} | ({"missing": True} if body is None else _body(body)))
+        events += 1
+        digest = event_hash(row.run_id, row.seq, row.type, row.body)
+        yield _dump({"run_id": row.run_id, "seq": row.seq, "type": row.type, "hash": digest} | _body(row.body))
+    yield _dump({"end": {"events": events, "blobs": len(written)}})
+
+
+def is_export(first_line: bytes) -> bool:
+    """Whether a file that begins with this line is an export of ours."""
+    try:
+        header = orjson.loads(first_line)
+    except ValueError:
+        return False
+    return isinstance(header, dict) and "runjournal" in header
+
+
+def read_lines(lines: Iterable[bytes]) -> Iterator[Entry]:
+    """The entries of an export, each verified: hash, dense numbers, chain, blobs.
+
+    Raises BadExport at the first line that is wrong, at the latest when the lines end, so whoever writes what this
+    yields must do it in one transaction.
+    """
+    reading = _Reading()
+    number = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = reading.take(line)
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else _reason(error)
+            raise BadExport(number, what) from None
+        if entry is not None:
+            yield entry
+    if not reading.ended:
+        raise BadExport(number + 1, "the file is cut: its last line should say how much it holds")
+
+
+def additions(entries: Iterable[Entry], stored: Reading) -> Iterator[Entry]:
+    """What of an export a store doesn't have: all, the tail of a run, or nothing. Blobs are always given.
+
+    Raises ImportConflict if the store has a run of the same id with another history.
+    """
+    heads: dict[str, tuple[int, str | None]] = {}
+    last: dict[str, tuple[int, str]] = {}
+    for entry in entries:
+        if isinstance(entry, Blob):
+            yield entry
+            continue
+        if entry.run_id not in heads:
+            head = stored.head(entry.run_id)
+            heads[entry.run_id] = (head.head_seq, head.head_hash) if head else (0, None)
+        seq, expected = heads[entry.run_id]
+        if entry.seq > seq:
+            yield entry
+            continue
+        last[entry.run_id] = entry.seq, event_hash(*entry)
+        if entry.seq == seq and last.pop(entry.run_id)[1] != expected:
+            raise ImportConflict(entry.run_id, seq)
+    for run_id, (seq, digest) in last.items():  # the store has more of these runs than the export
+        if [digest] != [record.hash for record in stored.read(run_id, seq - 1, seq)]:
+            raise ImportConflict(run_id, seq)
+
+
+class _Reading:
+    """What must be remembered of the lines before: the end of each run, the blobs, the counts."""
+
+    def __init__(self) -> None:
+        self.begun = self.ended = False
+        self._ends: dict[str, tuple[int, str]] = {}
+        self._blobs: set[str] = set()
+        self._events = 0
+
+    def take(self, line: bytes) -> Entry | None:
+        """The entry that a line is; None for the header and the end. Raises ValueError, KeyError, TypeError."""
+        if self.ended:
+            raise ValueError("something follows the end")
+        data = orjson.loads(line)
+        if not isinstance(data, dict):
+            raise TypeError("expected a JSON object")
+        record = cast("dict[str, Any]", data)
+        if not self.begun:
+            self._header(record)
+            return None
+        if "end" in record:
+            self._end(record)
+            return None
+        return self._blob(record) if "blob" in record else self._row(record)
+
+    def _header(self, record: dict[str, Any]) -> None:
+        if record.get("runjournal") != VERSION:
+            raise ValueError(f'expected the header {{"runjournal":{VERSION}}}')
+        self.begun = True
+
+    def _end(self, record: dict[str, Any]) -> None:
+        expected, actual = record["end"], {"events": self._events, "blobs": len(self._blobs)}
+        if expected != actual:
+            raise ValueError("lines are missing: the end counts others than came")
+        self.ended = True
+
+    def _blob(self, record: dict[str, Any]) -> Blob:
+        digest = record["blob"]
+        if not isinstance(digest, str) or len(digest) != _DIGEST_CHARS or digest in self._blobs:
+            raise ValueError("expected a blob's SHA-256, each once")
+        body = None if record.get("missing") is True else _bytes(record)
+        if body is not None and digest_of(body) != digest:
+            raise ValueError("the blob has another hash than its line says")
+        self._blobs.add(digest)
+        return Blob(digest, body)
+
+    def _row(self, record: dict[str, Any]) -> Row:
+        row = Row(check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record))
+        if type(row.seq) is not int or not isinstance(row.type, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("expected seq as a whole number, type as text")
+        seq, prev = self._ends.get(row.run_id, (0, None))
+        if row.seq != seq + 1:
+            raise ValueError(f"expected event {seq + 1} of its run, got {row.seq}")
+        digest = event_hash(*row)
+        if digest != record["hash"]:
+            raise ValueError("the event has another hash than its line says")
+        if _prev(row.body) != prev:
+            raise ValueError("the event doesn't name the hash of the one before it")
+        if missing := _references(row.body) - self._blobs:
+            raise ValueError(f"{len(missing)} blobs that the event refers to haven't come before it")
+        self._ends[row.run_id] = row.seq, digest
+        self._events += 1
+        return row
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, orjson.JSONDecodeError):
+        return f"not valid JSON: {error.msg} at column {error.pos + 1}"
+    if isinstance(error, InvalidArgument | binascii.Error):
+        return "a run id or a body64 that can't be one"
+    return str(error)
+
+
+def _dump(record: dict[str, Any]) -> bytes:
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _body(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body64": base64.b64encode(body).decode()}
+
+
+def _bytes(record: dict[str, Any]) -> bytes:
+    if "body64" in record:
+        return base64.b64decode(record["body64"], validate=True)
+    body = record["body"]
+    if not isinstance(body, str):
+        raise TypeError("expected body as text")
+    return body.encode()
+
+
+def _envelope(body: bytes) -> dict[str, Any]:
+    """The JSON of a stored event, {} if it can't be read: it is carried over as it is."""
+    try:
+        envelope = orjson.loads(body)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", envelope) if isinstance(envelope, dict) else {}
+
+
+def _prev(body: bytes) -> str | None:
+    return _envelope(body).get("prev")
+
+
+def _references(body: bytes) -> set[str]:
+    """The digests of the blobs that an event refers to."""
+    if b'"ext":' not in body:
+        return set()
+    ext = _envelope(body).get("ext")
+    values = cast("dict[str, Any]", ext).values() if isinstance(ext, dict) else ()
+    digests = (cast("dict[str, Any]", ref).get("sha256") for ref in values if isinstance(ref, dict))
+    return {digest for digest in digests if isinstance(digest, str)}

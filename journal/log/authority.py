@@ -1,0 +1,223 @@
+"""Who may append what, and when: the one gate that every writer passes, inside the write lock.
+
+Pure: it reads the head of the run and, for events about calls and questions, `Facts` that a fold of the run knows.
+The state machine's arrows are those that this gate lets through; `projections/status.py` holds them as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from . import events as e
+from .base import Event
+from .codec import Draft
+from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
+from .head import STATUS_AFTER, TERMINAL, Head
+
+
+class CallFacts(NamedTuple):
+    """What the log knows of a call: its newest attempt, whether that has no outcome, and whether it may have happened."""
+
+    attempt: int
+    open: bool
+    unresolved: bool
+    maybe: tuple[int, ...]
+
+
+class Facts(Protocol):
+    """What a fold of the run knows."""
+
+    def call_facts(self, call_id: str) -> CallFacts | None:
+        """The call, if it is still of interest: open, of the open step, of a failed one, or unresolved."""
+        ...
+
+    def question_open(self, approval_id: str) -> bool:
+        """Whether this question was asked and not answered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What surrounds an append: the writer's epoch (0: not the owner), and what can be known of the run around it."""
+
+    epoch: int
+    now: str
+    owner_gone: Callable[[Head], bool]
+    facts: Callable[[], Facts]
+    newest: Callable[[str], str | None]
+
+
+CALL_STARTS: Final = frozenset({"model.started", "tool.started"})
+CALL_ENDS: Final = frozenset({"model.completed", "model.failed", "tool.completed", "tool.failed"})
+NEEDS_FACTS: Final = CALL_STARTS | CALL_ENDS | {"tool.resolved", "approval.requested", "approval.resolved"}
+"""Types that can't be judged by the head alone."""
+
+_ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
+_NOT_TERMINAL: Final = frozenset(
+    {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
+)
+_NEVER_OWNER: Final = frozenset({"run.queued", "run.imported", "run.claimed", "tool.dispatched", "child.finished"})
+_RELAY: Final = frozenset({"tool.dispatched"})
+_EXPIRY_CAUSES: Final = {"queued": ("expired", "budget", "restart_loop"), "waiting": ("expired",)}
+IMPORTER: Final = "import:"
+"""How the `by` of an importer begins."""
+
+
+class Gate:
+    """Judges the events of one append in their order; what it has admitted counts for those behind it."""
+
+    def __init__(self, head: Head, scene: Scene) -> None:
+        self.head = head
+        self.scene = scene
+        self.status = head.status
+        self.epoch = scene.epoch
+        self.current = head.epoch
+        self.cancel = head.cancel_requested
+
+    def admit(self, draft: Draft) -> None:
+        """Raise the refusal if this writer may not append this now.
+
+        Raises InvalidTransition, NotAllowed, StaleEpoch, CancelRequested, CallEnded, NotNewest: all `AppendRefused`.
+        """
+        event, kind, status, run_id = draft.event, draft.type, self.status, self.head.run_id
+        if self.epoch and (status != "running" or self.epoch != self.current):
+            raise StaleEpoch(run_id, self.epoch, self.current, status)
+        if status == "new":
+            _may_begin(self.head, kind, draft.by)
+        elif self.epoch:
+            _owner_may(self.head, event, status, self.cancel)
+        elif kind in _ANYTIME or kind in _RELAY or kind.startswith("x."):
+            pass
+        elif status == "imported":
+            if kind in STATUS_AFTER or not draft.by.startswith(IMPORTER):
+                raise InvalidTransition(run_id, status, kind, "an imported run is read-only for ever; fork it")
+        elif kind in _NOT_TERMINAL:
+            if status in TERMINAL:
+                raise InvalidTransition(run_id, status, kind, "the run has ended")
+        elif kind == "tool.resolved":
+            _may_testify(self.head, event, self.scene)
+        else:
+            _anyone_may(self.head, event, status, self.cancel, self.scene)
+        if kind in NEEDS_FACTS:
+            _check_facts(self.head, event, self.scene.facts())
+        self._count(event, kind)
+
+    def _count(self, event: Event, kind: str) -> None:
+        self.status = STATUS_AFTER.get(kind, self.status)
+        if isinstance(event, e.RunClaimed):
+            if event.epoch != self.current + 1:
+                raise StaleEpoch(self.head.run_id, event.epoch, self.current, self.status)
+            self.epoch = self.current = event.epoch
+        elif isinstance(event, e.RunCancelRequested):
+            self.cancel = event.mode
+        elif self.status != "running":
+            self.epoch = 0
+
+
+def _may_begin(head: Head, kind: str, by: str) -> None:
+    if kind != ("run.imported" if by.startswith(IMPORTER) else "run.queued"):
+        raise InvalidTransition(head.run_id, "new", kind, "a run begins with run.queued, an imported one with run.imported")
+
+
+def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> None:
+    """The owner, with its epoch: everything but what others say to it."""
+    kind = event.TYPE
+    if kind in _NEVER_OWNER:
+        raise InvalidTransition(head.run_id, status, kind, "the owner may not append it")
+    if isinstance(event, e.RunRequeued) and event.reason != "released":
+        raise NotAllowed(f"run {head.run_id}: its owner requeues it as `released`, not as `{event.reason}`")
+    if cancel and (kind == "step.started" or (cancel == "now" and kind in CALL_STARTS)):
+        raise CancelRequested(f"run {head.run_id}: a cancel was requested ({cancel}): {kind} is refused; end the run")
+
+
+def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene: Scene) -> None:
+    """Somebody who doesn't own the run."""
+    kind = event.TYPE
+    if kind not in STATUS_AFTER:
+        if status == "running":
+            raise NotAllowed(f"run {head.run_id}: {kind} is its owner's to append; give the epoch of your claim")
+        raise InvalidTransition(head.run_id, status, kind)
+    if isinstance(event, e.RunClaimed):
+        if status not in ("queued", "waiting"):
+            raise InvalidTransition(head.run_id, status, kind)
+        if cancel:
+            raise CancelRequested(f"run {head.run_id}: a cancel was requested, so it can't be claimed; append run.cancelled")
+        due = head.due_at is not None and head.due_at <= scene.now
+        if status == "waiting" and not (head.wake_at or due or event.resume == "manual"):
+            raise NotAllowed(f"run {head.run_id} waits, and what it waits for hasn't come; resume='manual' claims it anyway")
+    elif isinstance(event, e.RunRequeued):
+        _may_requeue(head, event, status, scene)
+    elif isinstance(event, e.RunCancelled):
+        if status not in ("queued", "waiting", "scheduled_retry"):
+            raise InvalidTransition(head.run_id, status, kind, "a running run is cancelled by its owner")
+    elif isinstance(event, e.RunFailed):
+        causes = _EXPIRY_CAUSES.get(status, ())
+        if event.cause not in causes:
+            allowed = f"without its owner it fails only as {', '.join(causes)}" if causes else ""
+            raise InvalidTransition(head.run_id, status, f"run.failed ({event.cause})", allowed)
+    else:
+        raise InvalidTransition(head.run_id, status, kind)
+
+
+def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) -> None:
+    if status == "scheduled_retry" and event.reason == "retry_due":
+        if head.due_at is not None and head.due_at > scene.now:
+            raise NotAllowed(f"run {head.run_id}: its retry is due at {head.due_at}, not before")
+    elif status == "running" and event.reason in ("lease_expired", "owner_dead"):
+        if not scene.owner_gone(head):
+            raise NotAllowed(f"run {head.run_id}: its owner {head.owner} is alive and holds the lease")
+    else:
+        raise InvalidTransition(head.run_id, status, f"run.requeued ({event.reason})")
+
+
+def _may_testify(head: Head, event: Event, scene: Scene) -> None:
+    """A word about a call from somebody who doesn't own the run: a person, or (`late`) an owner that was fenced."""
+    if isinstance(event, e.ToolResolved) and event.late:
+        return
+    if head.status == "running" and not scene.owner_gone(head):
+        raise NotAllowed(f"run {head.run_id}: its owner {head.owner} lives and can still end the call; ask again later")
+    newest = scene.newest(head.scope)
+    if newest not in (None, head.run_id):
+        raise NotNewest(f"run {head.run_id} went on as {newest}; say it there")
+
+
+def _check_facts(head: Head, event: Event, facts: Facts) -> None:
+    """Events about calls and questions: each attempt starts once and ends once, each question is answered once."""
+    match event:
+        case e.ModelStarted() | e.ToolStarted():
+            call = facts.call_facts(event.call_id)
+            if event.attempt != (call.attempt if call else 0) + 1:
+                known = call.attempt if call else 0
+                raise NotAllowed(
+                    f"run {head.run_id}: call {event.call_id}: expected attempt {known + 1}, got {event.attempt}"
+                )
+        case e.ToolFailed() if event.error["type"] == "CallOutcomeUnknown":
+            call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome
+            if call is None or not call.unresolved:
+                raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known")
+        case e.ModelCompleted() | e.ModelFailed() | e.ToolCompleted() | e.ToolFailed():
+            call = facts.call_facts(event.call_id)
+            if call is None or not call.open or call.attempt != event.attempt:
+                raise CallEnded(
+                    f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} isn't open: it never started, or it has ended"
+                )
+        case e.ToolResolved():
+            call = facts.call_facts(event.call_id)
+            if call is None or not call.unresolved:
+                raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known, or it never started")
+            if event.late and event.attempt not in call.maybe:
+                raise CallEnded(f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} has an outcome")
+            if not event.late and event.attempt != call.attempt:
+                raise NotAllowed(
+                    f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, got {event.attempt}"
+                )
+        case e.ApprovalRequested():
+            if facts.question_open(event.approval_id):
+                raise NotAllowed(f"run {head.run_id}: question {event.approval_id} is asked already")
+        case e.ApprovalResolved():
+            if not facts.question_open(event.approval_id):
+                raise NotAllowed(f"run {head.run_id}: question {event.approval_id} isn't open; the first answer counts")
+        case _:
+            pass

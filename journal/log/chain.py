@@ -1,0 +1,39 @@
+"""The hash chain: each event names the hash of the one before it, so that any change to the past is found."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from .base import RecordedEvent, UnreadableEvent
+from .errors import CorruptLog
+
+DOMAIN: Final = b"runjournal/1\0"
+
+
+def event_hash(run_id: str, seq: int, event_type: str, body: bytes) -> str:
+    """SHA-256, in hex, over `b"runjournal/1\\0" + run_id + b"\\0" + seq (8 bytes, big endian) + type + b"\\0" + body`.
+
+    The body holds the previous hash, so one hash stands for the whole run up to `seq`.
+    """
+    head = b"%b%b\0%b%b\0" % (DOMAIN, run_id.encode(), seq.to_bytes(8, "big"), event_type.encode())
+    return hashlib.sha256(head + body).hexdigest()
+
+
+def verified(
+    records: Iterable[RecordedEvent], run_id: str, after: int = 0, prev: str | None = None
+) -> Iterator[RecordedEvent]:
+    """The same records, each checked to stand behind the one before it: dense `seq`, matching `prev`.
+
+    `after` and `prev` are the seq and hash of the event before the first. Raises CorruptLog at the first that doesn't.
+    The event that can't be read names no `prev`; the one behind it still pins its bytes.
+    """
+    for record in records:
+        after += 1
+        if record.seq != after:
+            raise CorruptLog(run_id, after, f"the event is missing, the next one is seq {record.seq}")
+        if record.prev != prev and type(record.event) is not UnreadableEvent:
+            raise CorruptLog(run_id, after, "its link doesn't match the hash of the event before it: one of them was changed")
+        prev = record.hash
+        yield record

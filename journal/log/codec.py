@@ -1,0 +1,272 @@
+"""Event <-> the exact bytes that are stored and hashed.
+
+A body is one JSON object, its keys in this order, the optional ones only when used:
+
+    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"prev":"<hex>","ext":{…},"data":{…}}
+
+The round-trip rule: a value is stored only if it comes back equal, type for type. Nothing stored is ever imported,
+evaluated or unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import orjson
+
+from .base import (
+    BlobRef,
+    Event,
+    Json,
+    NewerEvent,
+    RecordedEvent,
+    UnknownEvent,
+    UnreadableEvent,
+    data_of,
+    event_of,
+    plan_of,
+    registered,
+    upcasters,
+)
+from .chain import event_hash
+from .errors import InvalidArgument, TooLarge, Unstorable
+from .limits import (
+    blob_bytes_max,
+    event_data_bytes_max,
+    inline_value_bytes_max,
+    int_max,
+    int_min,
+    json_depth_max,
+    name_chars_max,
+    run_id_chars_max,
+)
+
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SCALARS: Final = frozenset({str, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event before it is stored, with all that is drawn once so that a repeated append is the same append.
+
+    `at` is UTC text with microseconds, `step` the index of the step that it belongs to, or None. `data` is its JSON,
+    `ext` the fields that went to blobs, `blobs` their bytes by digest.
+    """
+
+    event: Event
+    type: str
+    at: str
+    by: str
+    step: int | None
+    data: bytes
+    ext: bytes = b""
+    blobs: tuple[tuple[str, bytes], ...] = ()
+
+
+def check_run_id(run_id: str) -> str:
+    """The run id itself, or InvalidArgument: 1 to 128 of A-Z a-z 0-9 . _ - and not one of . _ - at the start."""
+    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(
+            f"run id {shown}: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, starting with a letter or digit"
+        )
+    return run_id
+
+
+def _check(value: Json, path: str, depth: int) -> None:  # noqa: C901, PLR0912 - one walk, one case per JSON type
+    kind = type(value)
+    if kind in _SCALARS:
+        return
+    if kind is int:
+        if not int_min <= value <= int_max:
+            raise Unstorable(path, "a whole number of 64 bits", f"one of {value.bit_length()} bits")
+    elif kind is float:
+        if not math.isfinite(value):
+            raise Unstorable(path, "a finite number", repr(value))
+    elif kind is dict or kind is list:
+        if depth >= json_depth_max:
+            raise Unstorable(path, f"at most {json_depth_max} levels of nesting", "more")
+        if kind is list:
+            for place, item in enumerate(value):
+                if type(item) not in _SCALARS:
+                    _check(item, f"{path}[{place}]", depth + 1)
+        else:
+            for key, item in value.items():
+                if type(key) is not str:
+                    raise Unstorable(path, "text as keys", f"a key of type {type(key).__name__}")
+                if type(item) not in _SCALARS:
+                    _check(item, f"{path}.{key}"[:200], depth + 1)
+    else:
+        hint = "; a tuple comes back as a list: write list(…)" if isinstance(value, tuple) else ""
+        raise Unstorable(path, "a plain JSON value (None, bool, int, float, str, list, dict)", f"{kind.__module__}.{kind.__qualname__}{hint}")
+
+
+def dumps(value: Json, path: str = "$") -> bytes:
+    """The JSON bytes of a value that comes back equal, type for type. Raises Unstorable, naming the place.
+
+    Depth at most 64, integers of 64 bits, finite floats, keys are text, no subclass of str, int, list or dict, no lone
+    surrogate.
+    """
+    _check(value, path, 0)
+    try:
+        text = orjson.dumps(value, option=_OPTIONS)
+    except (TypeError, ValueError, RecursionError):
+        raise Unstorable(_surrogate(value, path), "text that is valid Unicode", "a lone surrogate") from None
+    if orjson.loads(text) != value:
+        raise Unstorable(path, "a value that comes back equal", "one that doesn't")
+    return text
+
+
+def _surrogate(value: Json, path: str) -> str:
+    """Where a lone surrogate hides."""
+    if isinstance(value, str):
+        return path if any("\ud800" <= char <= "\udfff" for char in value) else ""
+    children: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, list):
+        children = ((f"{path}[{place}]", item) for place, item in enumerate(cast("list[Any]", value)))
+    elif isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        if any(_surrogate(key, path) for key in entries):
+            return path
+        children = ((f"{path}.{key}"[:200], item) for key, item in entries.items())
+    return next((found for where, item in children if (found := _surrogate(item, where))), "")
+
+
+def loads(text: bytes) -> Json:
+    """JSON bytes -> value. Raises ValueError; an integer of more than 64 bits is one, since orjson would round it."""
+    return orjson.loads(text)
+
+
+def plain(value: Json) -> Json:
+    """A value as the stored bytes give it back: equal, and a copy. Raises Unstorable."""
+    return orjson.loads(dumps(value))
+
+
+def digest_of(text: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
+    """Check an event and turn it into what will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
+    if not event.TYPE or event.TYPE not in registered():
+        raise InvalidArgument(
+            f"{type(event).__name__} is not a registered event type: derive from Event, give it a TYPE 'x.<name>', register it"
+        )
+    data = data_of(event)
+    ext: dict[str, Any] = {}
+    blobs: list[tuple[str, bytes]] = []
+    for name, value in list(data.items()):
+        if isinstance(value, BlobRef):
+            ext[name] = {"sha256": value.sha256, "bytes": value.bytes}
+            del data[name]
+    text = dumps(data, "$")
+    if len(text) > inline_value_bytes_max:
+        for name in sorted(event.BLOBS & data.keys()):
+            value = dumps(data[name], f"$.{name}")
+            if len(value) > inline_value_bytes_max:
+                if len(value) > blob_bytes_max:
+                    raise TooLarge(f"$.{name}: {len(value)} bytes, a value may have at most blob_bytes_max = {blob_bytes_max}")
+                ext[name] = {"sha256": digest_of(value), "bytes": len(value)}
+                blobs.append((ext[name]["sha256"], value))
+                del data[name]
+        text = dumps(data, "$")
+    if len(text) > event_data_bytes_max:
+        raise TooLarge(f"{event.TYPE}: {len(text)} bytes, an event may have event_data_bytes_max = {event_data_bytes_max}")
+    if ext:  # folds see what a reader will see
+        event = with_data(event, data, ext)
+    return Draft(event, event.TYPE, at, check_by(by), step, text, orjson.dumps(ext) if ext else b"", tuple(blobs))
+
+
+def check_by(by: str) -> str:
+    """Who writes: 1 to 512 characters without control characters. Raises InvalidArgument."""
+    if not by or len(by) > name_chars_max or not by.isprintable():
+        raise InvalidArgument(f"by: expected 1 to {name_chars_max} printable characters, got {len(by)} characters")
+    return by
+
+
+def with_data(event: Event, data: Mapping[str, Any], ext: Mapping[str, Any]) -> Event:
+    """The event with references in place of the fields that went to blobs."""
+    refs = {f.attribute: BlobRef(**ext[f.name]) for f in plan_of(type(event)) if f.name in ext}
+    return replace(event, **refs) if refs else event_of(type(event), data)
+
+
+def encode(draft: Draft, *, epoch: int, prev: str | None) -> bytes:
+    """The exact bytes of an event at its place: after the one whose hash is `prev` (None for the first)."""
+    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b,"prev":%b%b,"data":%b}' % (
+        draft.event.VERSION,
+        draft.at.encode(),
+        orjson.dumps(draft.by),
+        epoch,
+        b"null" if draft.step is None else b"%d" % draft.step,
+        b"null" if prev is None else b'"%b"' % prev.encode(),
+        b',"ext":%b' % draft.ext if draft.ext else b"",
+        draft.data,
+    )
+
+
+def record(run_id: str, seq: int, position: int, draft: Draft, *, epoch: int, prev: str | None, body: bytes) -> RecordedEvent:
+    """A draft as the record that a reader will get."""
+    return RecordedEvent(
+        run_id, seq, position, draft.type, draft.at, draft.by, epoch, draft.step, prev,
+        event_hash(run_id, seq, draft.type, body), draft.event,
+    )  # fmt: skip
+
+
+def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
+    """What a stored body says. Never raises."""
+    try:
+        version, data = envelope["v"], envelope["data"]
+        if type(version) is not int or type(data) is not dict:
+            return UnreadableEvent(event_type, "v or data has the wrong type", body)
+        cls = registered().get(event_type)
+        if cls is None:
+            return UnknownEvent(event_type, version, data)
+        if version > cls.VERSION:
+            return NewerEvent(event_type, version, data)
+        if ext := envelope.get("ext"):
+            data = cast("dict[str, Any]", data) | {
+                name: BlobRef(ref["sha256"], ref["bytes"]) for name, ref in ext.items() if name in cls.BLOBS
+            }
+        while version < cls.VERSION:
+            data = upcasters()[event_type, version](dict(cast("dict[str, Any]", data)))
+            version += 1
+        return event_of(cls, cast("dict[str, Any]", data))
+    except (KeyError, TypeError, ValueError, InvalidArgument) as error:
+        return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body)
+
+
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> RecordedEvent:
+    """A stored row -> its record, hash included. Never raises: what can't be read is an UnreadableEvent.
+
+    `prev` is what the body says, for the caller to compare with the hash of the event before.
+    """
+    try:
+        envelope = orjson.loads(body)
+        at, by, epoch, step, prev = envelope["at"], envelope["by"], envelope["epoch"], envelope["step"], envelope["prev"]
+        sound = (
+            type(at) is str
+            and type(by) is str
+            and type(epoch) is int
+            and (step is None or type(step) is int)
+            and (prev is None or type(prev) is str)
+        )
+    except (KeyError, TypeError, ValueError):
+        sound, envelope, at, by, epoch, step, prev = False, _NOTHING, "", "", 0, None, None
+    if sound:
+        event = _event(event_type, body, envelope)
+    else:
+        event = UnreadableEvent(event_type, "the body is not an event's JSON", body)
+        at, by, epoch, step, prev = "", "", 0, None, None
+    return RecordedEvent(
+        run_id, seq, position, event_type, at, by, epoch, step, prev, event_hash(run_id, seq, event_type, body), event
+    )

@@ -1,0 +1,272 @@
+"""One tree of errors.
+
+Every error has a stable `code` for programs, and a text for people that names what was expected, what came and what
+to do next. Texts never hold a payload. Errors of a database driver are translated where the driver is used, so nobody
+above `runjournal.log` ever sees one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class JournalError(Exception):
+    """The root of every error that this package raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+
+class InvalidArgument(JournalError, ValueError):
+    """An argument that can't be right: the text says which, what is allowed and what came."""
+
+    code = "invalid_argument"
+
+
+class Unstorable(JournalError, TypeError):
+    """A value that wouldn't come back equal from the log, refused before anything is written.
+
+    `path` is where it lies, as a JSON path (`$.args.when`).
+    """
+
+    code = "unstorable"
+
+    def __init__(self, path: str, expected: str, got: str) -> None:
+        super().__init__(f"{path}: expected {expected}, got {got}; nothing was written")
+        self.path = path
+        self.expected = expected
+        self.got = got
+
+
+class TooLarge(JournalError, ValueError):
+    """A value over a bound of `runjournal.log.limits`, refused before anything is written."""
+
+    code = "too_large"
+
+
+class RunNotFound(JournalError, LookupError):
+    """No run has this id."""
+
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"no run {run_id!r} in this store; `runjournal ls` lists the runs that are there")
+        self.run_id = run_id
+
+
+# Appending.
+
+
+class AppendRefused(JournalError):
+    """The guarded append said no: nothing was written. The root of every refusal, so that one `except` sees them all."""
+
+    code = "append_refused"
+
+
+class WrongExpectation(AppendRefused):
+    """Somebody else appended first: the head isn't where the writer expected it.
+
+    `expected` and `actual` are sequence numbers, 0 for a run that doesn't exist. Read the run again, decide again.
+    """
+
+    code = "wrong_expectation"
+
+    def __init__(self, run_id: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"run {run_id}: expected the head at seq {expected}, it is at {actual}; read what came in between and append again"
+        )
+        self.run_id = run_id
+        self.expected = expected
+        self.actual = actual
+
+
+class NotAllowed(AppendRefused):
+    """This writer may not append this event now; see "who may append what" in docs/architecture.md."""
+
+    code = "not_allowed"
+
+
+class InvalidTransition(NotAllowed):
+    """The state machine has no such arrow: `status` is where the run is, `event_type` what was tried."""
+
+    code = "invalid_transition"
+
+    def __init__(self, run_id: str, status: str, event_type: str, why: str = "") -> None:
+        reason = why or "the state machine has no such arrow"
+        super().__init__(f"run {run_id} is {status}: {event_type} is refused ({reason})")
+        self.run_id = run_id
+        self.status = status
+        self.event_type = event_type
+
+
+class StaleEpoch(AppendRefused):
+    """The writer's lease was taken over: a newer owner has a higher epoch. It must stop working on this run."""
+
+    code = "stale_epoch"
+
+    def __init__(self, run_id: str, epoch: int, actual: int, status: str) -> None:
+        super().__init__(
+            f"run {run_id}: this writer's epoch is {epoch}, the run is {status} with epoch {actual}; stop, another owner has it"
+        )
+        self.run_id = run_id
+        self.epoch = epoch
+        self.actual = actual
+
+
+class CancelRequested(AppendRefused):
+    """A cancel was requested: nothing new may begin in this run."""
+
+    code = "cancel_requested"
+
+
+class CallEnded(AppendRefused):
+    """This attempt of the call has an outcome already; the first one counts."""
+
+    code = "call_ended"
+
+
+class NotNewest(AppendRefused):
+    """Only the newest run of a line may go on; this one was retried or restarted before."""
+
+    code = "not_newest"
+
+
+# Reading.
+
+
+class CorruptLog(JournalError):
+    """The log contradicts itself at `run_id`, `seq`: a hash, a link or a number is wrong. `runjournal verify` says where."""
+
+    code = "corrupt_log"
+
+    def __init__(self, run_id: str, seq: int, what: str) -> None:
+        super().__init__(f"run {run_id} seq {seq}: {what}; `runjournal verify {run_id}` shows the extent")
+        self.run_id = run_id
+        self.seq = seq
+        self.what = what
+
+
+class Unfoldable(JournalError):
+    """An event that a fold can't go past: unreadable, or written by a newer version of this package.
+
+    Update the package, or pass `force=True` (`--force`) to fold as if the event weren't there.
+    """
+
+    code = "unfoldable"
+
+    def __init__(self, run_id: str, seq: int, event_type: str, what: str) -> None:
+        super().__init__(
+            f"run {run_id} seq {seq}: {event_type} {what}; update runjournal, or fold with force=True to leave it out"
+        )
+        self.run_id = run_id
+        self.seq = seq
+
+
+class MissingBlob(JournalError, LookupError):
+    """A value over the inline bound whose bytes aren't in the store. The log itself is whole; folds don't need it."""
+
+    code = "missing_blob"
+
+    def __init__(self, digest: str, where: str) -> None:
+        super().__init__(f"{where}: the blob sha256:{digest} is not in the store; restore it from a backup")
+        self.digest = digest
+
+
+class TailRewound(JournalError):
+    """What a reader had seen is gone: a power cut took relaxed commits. Begin again at `position`."""
+
+    code = "tail_rewound"
+
+    def __init__(self, position: int) -> None:
+        super().__init__(
+            f"the event at position {position} is not the one seen before: a power cut took relaxed commits; "
+            "read again from the last position that you know to be durable"
+        )
+        self.position = position
+
+
+# Stores.
+
+
+class StoreError(JournalError):
+    """The store can't do what was asked."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store can't be reached or opened now; the text says why and what to do."""
+
+    code = "store_unavailable"
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process held the write lock longer than `busy_wait_s`. Nothing was written; try again."""
+
+    code = "store_busy"
+
+
+class StoreFull(StoreUnavailable):
+    """The disk, or a quota, is full. Nothing was written; what was committed before is readable."""
+
+    code = "store_full"
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The file or its folder can't be written."""
+
+    code = "store_read_only"
+
+
+class StoreClosed(StoreError):
+    """This store was closed; open it again."""
+
+    code = "store_closed"
+
+
+class NotAStore(StoreError):
+    """The file is something else: another tool's, a directory, a damaged header. It was not touched."""
+
+    code = "not_a_store"
+
+
+class NewerSchema(StoreError):
+    """A newer runjournal has migrated this store; this version doesn't touch it."""
+
+    code = "newer_schema"
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{path} has schema {found}, this runjournal knows schemas up to {known}; update runjournal, nothing was touched"
+        )
+        self.found = found
+        self.known = known
+
+
+class UnsafePlace(StoreError):
+    """The file lies where commits aren't safe (no WAL, a network file system), or the engine has a known fault."""
+
+    code = "unsafe_place"
+
+
+class UsedAfterFork(StoreError):
+    """A store that was opened before a fork is used in the child: its locks and connections belong to the parent."""
+
+    code = "used_after_fork"
+
+    def __init__(self) -> None:
+        super().__init__("this store was opened before fork(); open a Journal of its own in each process")
+
+
+class OutcomeUnknown(StoreError):
+    """The commit failed in a way that leaves open whether it is there. This process can't find out: a new one can.
+
+    Append the same batch again from a new process: it is a no-op if the commit had come through.
+    """
+
+    code = "outcome_unknown"
+
+
+class StorePoisoned(StoreError):
+    """An earlier commit ended in `OutcomeUnknown`; this process must not acknowledge anything more. Restart it."""
+
+    code = "store_poisoned"

@@ -1,0 +1,548 @@
+"""The event types: what can happen in a run. Shapes are in `shapes.py`, what all events share in `base.py`.
+
+A field that ends in `_` is stored without it. A field with a default is stored only when it says something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
+
+from . import shapes as s
+from .base import BlobRef as BlobRef
+from .base import Event as Event
+from .base import Json as Json
+from .base import NewerEvent as NewerEvent
+from .base import RecordedEvent as RecordedEvent
+from .base import UnknownEvent as UnknownEvent
+from .base import UnreadableEvent as UnreadableEvent
+from .base import builtin
+from .base import register as register
+from .base import registered as registered
+
+Obj: TypeAlias = dict[str, Any]
+Name: TypeAlias = Annotated[str, s.Name()]
+Time: TypeAlias = Annotated[str, s.TIME]
+Digest: TypeAlias = Annotated[str, s.DIGEST]
+Error: TypeAlias = Annotated[Obj, s.ERROR]
+Usage: TypeAlias = Annotated[Obj, s.USAGE]
+Cost: TypeAlias = Annotated[Obj, s.COST]
+Left: TypeAlias = Annotated[list[list[Any]], s.ListOf(s.Pair())]
+One: TypeAlias = Annotated[int, s.Whole(1)]
+_record = dataclass(frozen=True, slots=True)
+
+LINKS: Final = ("retry", "restart", "fork", "child")
+RESUMES: Final = ("crash", "reopen", "manual")
+REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released")
+CAUSES: Final = ("error", "rejected", "step_cap", "budget", "unsafe_in_flight", "retries_exhausted", "restart_loop", "expired")
+STEP_KINDS: Final = ("once", "repeat", "do")
+POLICIES: Final = ("transactional", "idempotent", "keyed", "outbox", "unsafe")
+ON_UNKNOWN: Final = ("fail", "ask")
+OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
+DECISIONS: Final = ("approved", "rejected", "edited", "expired")
+
+
+@builtin
+@_record
+class RunQueued(Event):
+    """A run begins: what it is to do, and the run that it goes on from, if any. Always the first event."""
+
+    TYPE: ClassVar[str] = "run.queued"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"input"})
+    kind: Name
+    input: Json
+    messages: Annotated[list[Obj] | None, s.ListOf(s.MESSAGE)] = None
+    plan: Annotated[list[Obj] | None, s.ListOf(s.TASK)] = None
+    title: str | None = None
+    tags: dict[str, str] | None = None
+    scope: Name | None = None
+    priority: Annotated[int | None, s.Whole(-1_000_000)] = None
+    parent_run_id: Name | None = None
+    link: Annotated[str | None, s.OneOf(LINKS)] = None
+    base: Annotated[Obj | None, s.BASE] = None
+    again: list[str] | None = None
+    budget: Annotated[Obj | None, s.BUDGET] = None
+    not_before: Time | None = None
+    expires_at: Time | None = None
+    every: str | None = None
+    code_version: str | None = None
+
+
+@builtin
+@_record
+class RunImported(Event):
+    """A run that happened elsewhere, brought in from another tool's record; read-only for ever."""
+
+    TYPE: ClassVar[str] = "run.imported"
+    kind: Name
+    source: str
+    tool: str
+    sha256: Digest
+    title: str | None = None
+    tool_version: str | None = None
+    path: str | None = None
+    parent_run_id: Name | None = None
+    note: str | None = None
+
+
+@builtin
+@_record
+class RunClaimed(Event):
+    """A process becomes the owner: its epoch fences every owner before it. Times of processes are seconds since boot."""
+
+    TYPE: ClassVar[str] = "run.claimed"
+    worker: Name
+    epoch: One
+    lease_s: float
+    host: str
+    boot_id: str
+    pid_ns: str
+    pid: int
+    pid_started: str
+    resume: Annotated[str | None, s.OneOf(RESUMES)] = None
+    code_version: str | None = None
+
+
+@builtin
+@_record
+class RunWaiting(Event):
+    """The owner gives the run back until something it waits for has come."""
+
+    TYPE: ClassVar[str] = "run.waiting"
+    for_: Annotated[list[Obj], s.ListOf(s.WAIT, 1)]
+    due_at: Time | None = None
+
+
+@builtin
+@_record
+class RunRetryScheduled(Event):
+    """A transient failure ended a round; the next one begins when it is due."""
+
+    TYPE: ClassVar[str] = "run.retry_scheduled"
+    due_at: Time
+    attempt: One
+    error: Error
+    left: Left
+
+
+@builtin
+@_record
+class RunRequeued(Event):
+    """The run is free to be claimed again."""
+
+    TYPE: ClassVar[str] = "run.requeued"
+    reason: Annotated[str, s.OneOf(REQUEUES)]
+
+
+@builtin
+@_record
+class RunCompleted(Event):
+    """The run ended well."""
+
+    TYPE: ClassVar[str] = "run.completed"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
+    output: Json
+
+
+@builtin
+@_record
+class RunFailed(Event):
+    """The run ended in a failure; `left` are the step failures that left the agent, [step id, attempt]."""
+
+    TYPE: ClassVar[str] = "run.failed"
+    error: Error
+    left: Left
+    cause: Annotated[str, s.OneOf(CAUSES)]
+
+
+@builtin
+@_record
+class RunCancelRequested(Event):
+    """Somebody wants the run to stop; whoever owns it, or claims it next, obeys."""
+
+    TYPE: ClassVar[str] = "run.cancel_requested"
+    reason: str
+    mode: Annotated[str, s.OneOf(("after_step", "now"))]
+
+
+@builtin
+@_record
+class RunCancelled(Event):
+    """The run ended because a cancel was requested."""
+
+    TYPE: ClassVar[str] = "run.cancelled"
+    reason: str
+
+
+@builtin
+@_record
+class StepStarted(Event):
+    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1."""
+
+    TYPE: ClassVar[str] = "step.started"
+    index: int
+    id: Name
+    name: Name
+    kind: Annotated[str, s.OneOf(STEP_KINDS)]
+    entry: One
+    attempt: One
+    key: str | None = None
+
+
+@builtin
+@_record
+class StepCompleted(Event):
+    """The step committed: its overlay becomes the context."""
+
+    TYPE: ClassVar[str] = "step.completed"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
+    index: int
+    result: Json = None
+
+
+@builtin
+@_record
+class StepFailed(Event):
+    """An exception left the step: its overlay is dropped."""
+
+    TYPE: ClassVar[str] = "step.failed"
+    index: int
+    error: Error
+    transient: bool
+    cut: bool = False
+
+
+@builtin
+@_record
+class MessageAppended(Event):
+    """A message of the transcript. One with the message_id of the message before it, of its role, continues that."""
+
+    TYPE: ClassVar[str] = "message.appended"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"content", "raw"})
+    role: Annotated[str, s.OneOf(("system", "user", "assistant", "tool"))]
+    content: Json
+    message_id: Name | None = None
+    provider: str | None = None
+    raw: Json = None
+
+
+@builtin
+@_record
+class ModelStarted(Event):
+    """A model is about to be asked."""
+
+    TYPE: ClassVar[str] = "model.started"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"params"})
+    call_id: Name
+    model: Name
+    request_hash: str
+    request_shape: str
+    attempt: One
+    provider: str | None = None
+    prompt_fingerprint: str | None = None
+    params: Json = None
+
+
+@builtin
+@_record
+class ModelCompleted(Event):
+    """A model answered. `usage` is None if it is unknown, which is never zero."""
+
+    TYPE: ClassVar[str] = "model.completed"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"response"})
+    call_id: Name
+    attempt: One
+    response: Json
+    usage: Usage | None = None
+    cost: Cost | None = None
+    response_id: str | None = None
+    finish_reason: str | None = None
+
+
+@builtin
+@_record
+class ModelFailed(Event):
+    """A model call failed; it may have cost something all the same."""
+
+    TYPE: ClassVar[str] = "model.failed"
+    call_id: Name
+    attempt: One
+    error: Error
+    transient: bool
+    again: bool = False
+    cut: bool = False
+    retry_at: Time | None = None
+    usage: Usage | None = None
+    cost: Cost | None = None
+    response_id: str | None = None
+
+
+@builtin
+@_record
+class ToolStarted(Event):
+    """The intent, before the effect: what will be done, under which key (= call_id), and by which policy."""
+
+    TYPE: ClassVar[str] = "tool.started"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
+    call_id: Name
+    tool: Name
+    args: Json
+    policy: Annotated[str, s.OneOf(POLICIES)]
+    read_only: bool
+    on_unknown: Annotated[str, s.OneOf(ON_UNKNOWN)]
+    attempt: One
+    provider_call_id: str | None = None
+    key_expires_at: Time | None = None
+    timeout_s: float | None = None
+
+
+@builtin
+@_record
+class ToolDispatched(Event):
+    """The outbox relay is about to act."""
+
+    TYPE: ClassVar[str] = "tool.dispatched"
+    call_id: Name
+
+
+@builtin
+@_record
+class ToolCompleted(Event):
+    """The effect happened. `result_error` stands in for a result that couldn't be stored."""
+
+    TYPE: ClassVar[str] = "tool.completed"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
+    call_id: Name
+    attempt: One
+    result: Json = None
+    result_error: Error | None = None
+    cut: bool = False
+    replayed: bool = False
+
+
+@builtin
+@_record
+class ToolFailed(Event):
+    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt."""
+
+    TYPE: ClassVar[str] = "tool.failed"
+    call_id: Name
+    attempt: One
+    error: Error
+    transient: bool
+    did_not_happen: bool = False
+    again: bool = False
+    cut: bool = False
+    retry_at: Time | None = None
+
+
+@builtin
+@_record
+class ToolResolved(Event):
+    """Somebody says what became of a call: a person, a hook, or (`late`) a fenced owner of its own attempt."""
+
+    TYPE: ClassVar[str] = "tool.resolved"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
+    call_id: Name
+    attempt: One
+    outcome: Annotated[str, s.OneOf(OUTCOMES)]
+    result: Json = None
+    late: bool = False
+    note: str | None = None
+
+
+@builtin
+@_record
+class MemorySet(Event):
+    """A key of the working memory gets a value."""
+
+    TYPE: ClassVar[str] = "memory.set"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"value"})
+    key: Name
+    value: Json
+
+
+@builtin
+@_record
+class MemoryDeleted(Event):
+    """A key of the working memory is gone."""
+
+    TYPE: ClassVar[str] = "memory.deleted"
+    key: Name
+
+
+@builtin
+@_record
+class MemoryReset(Event):
+    """The working memory is empty again."""
+
+    TYPE: ClassVar[str] = "memory.reset"
+
+
+@builtin
+@_record
+class PromptPinned(Event):
+    """The system prompt of the run: SHA-256 of its exact UTF-8 bytes, of each layer's, and the text."""
+
+    TYPE: ClassVar[str] = "prompt.pinned"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})
+    fingerprint: Digest
+    layers: dict[str, str]
+    text: str
+
+
+@builtin
+@_record
+class ApprovalRequested(Event):
+    """A question to a person."""
+
+    TYPE: ClassVar[str] = "approval.requested"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"args", "args_schema", "preview"})
+    approval_id: Name
+    action: str
+    reason: str
+    tool: str | None = None
+    args: Json = None
+    args_schema: Json = None
+    preview: Json = None
+    call_id: Name | None = None
+    risk: str | None = None
+    expires_at: Time | None = None
+
+
+@builtin
+@_record
+class ApprovalResolved(Event):
+    """The answer of a person, or of time."""
+
+    TYPE: ClassVar[str] = "approval.resolved"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
+    approval_id: Name
+    decision: Annotated[str, s.OneOf(DECISIONS)]
+    args: Json = None
+    note: str | None = None
+
+
+@builtin
+@_record
+class SignalReceived(Event):
+    """A message to the run."""
+
+    TYPE: ClassVar[str] = "signal.received"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"payload"})
+    signal_id: Name
+    name: Name
+    payload: Json
+
+
+@builtin
+@_record
+class SignalTaken(Event):
+    """The open step has seen these signals; it takes them if it completes. None: the wait timed out."""
+
+    TYPE: ClassVar[str] = "signal.taken"
+    signal_ids: list[str]
+    wait_id: str | None = None
+
+
+@builtin
+@_record
+class ChildSpawned(Event):
+    """This run began another one."""
+
+    TYPE: ClassVar[str] = "child.spawned"
+    child_run_id: Name
+    kind: Name
+
+
+@builtin
+@_record
+class ChildFinished(Event):
+    """A run that this one began has ended."""
+
+    TYPE: ClassVar[str] = "child.finished"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
+    child_run_id: Name
+    status: Annotated[str, s.OneOf(("completed", "failed", "cancelled"))]
+    output: Json = None
+
+
+@builtin
+@_record
+class PlanSet(Event):
+    """The plan, whole."""
+
+    TYPE: ClassVar[str] = "plan.set"
+    tasks: Annotated[list[Obj], s.ListOf(s.TASK)]
+
+
+@builtin
+@_record
+class PlanUpdated(Event):
+    """A task of the plan has a new status."""
+
+    TYPE: ClassVar[str] = "plan.updated"
+    task_id: Name
+    status: Annotated[str, s.OneOf(("todo", "doing", "done", "dropped"))]
+    note: str | None = None
+
+
+@builtin
+@_record
+class ContextCompacted(Event):
+    """The messages up to `upto_seq` are shown to the model as this summary; the log keeps them."""
+
+    TYPE: ClassVar[str] = "context.compacted"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"summary"})
+    summary: Json
+    upto_seq: One
+
+
+@builtin
+@_record
+class CostRecorded(Event):
+    """Money that isn't part of a model call's own record."""
+
+    TYPE: ClassVar[str] = "cost.recorded"
+    amount: Annotated[str, s.MONEY]
+    currency: Name
+    source: str
+    call_id: str | None = None
+
+
+@builtin
+@_record
+class CostRepriced(Event):
+    """A correction of the ledger: `amount` is what is added to it, so it may be negative."""
+
+    TYPE: ClassVar[str] = "cost.repriced"
+    amount: Annotated[str, s.MONEY]
+    currency: Name
+    source: str
+    call_id: str | None = None
+
+
+@builtin
+@_record
+class NoteAdded(Event):
+    """A remark for people and for the audit; it changes no state."""
+
+    TYPE: ClassVar[str] = "note.added"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})
+    text: str
+    code: str | None = None
+    call_id: str | None = None
+
+
+RELAXED: Final = frozenset(
+    "step.started message.appended memory.set memory.deleted memory.reset plan.set plan.updated prompt.pinned "
+    "context.compacted signal.taken note.added".split()
+)
+"""Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
+
+
+def is_durable(event: Event) -> bool:
+    """Whether the commit of this event waits for the disk."""
+    if isinstance(event, ToolStarted):
+        return not (event.read_only or event.policy in ("idempotent", "transactional", "outbox"))
+    return event.TYPE not in RELAXED

@@ -1,0 +1,102 @@
+"""The head of a run: its row in the table `runs`, and what each event makes of it.
+
+It holds what a guarded append and a listing need without folding. All of it but the heartbeat follows from the events,
+so it can be rebuilt from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from . import events as e
+from .base import RecordedEvent
+
+TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+STATUSES: Final = ("queued", "running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "imported")
+STATUS_AFTER: Final[Mapping[str, str]] = {
+    "run.queued": "queued",
+    "run.imported": "imported",
+    "run.claimed": "running",
+    "run.requeued": "queued",
+    "run.waiting": "waiting",
+    "run.retry_scheduled": "scheduled_retry",
+    "run.completed": "completed",
+    "run.failed": "failed",
+    "run.cancelled": "cancelled",
+}
+"""The status that an event leads to; every other type leaves it as it is."""
+
+
+class Head(NamedTuple):
+    """A row of `runs`. Times are UTC text; `lease_until` and `heartbeat_at` are seconds since the boot `boot_id`."""
+
+    run_id: str
+    status: str = "new"
+    kind: str = ""
+    title: str | None = None
+    tags: str = "{}"
+    scope: str = ""
+    priority: int = 0
+    parent_run_id: str | None = None
+    queued_at: str = ""
+    updated_at: str = ""
+    due_at: str | None = None
+    wake_at: str | None = None
+    head_seq: int = 0
+    head_hash: str | None = None
+    owner: str | None = None
+    epoch: int = 0
+    lease_until: float | None = None
+    heartbeat_at: float | None = None
+    boot_id: str | None = None
+    host: str | None = None
+    pid_ns: str | None = None
+    pid: int | None = None
+    pid_started: str | None = None
+    cancel_requested: str | None = None
+
+
+def advance(head: Head, record: RecordedEvent, tags: str, boottime_s: float) -> Head:
+    """The head after one more event. `tags` is the JSON of the event's tags; a lease begins at `boottime_s`."""
+    if record.type not in _MOVES:
+        return head._replace(head_seq=record.seq, head_hash=record.hash, updated_at=record.at)
+    head = head._replace(
+        head_seq=record.seq,
+        head_hash=record.hash,
+        updated_at=record.at,
+        status=STATUS_AFTER.get(record.type, head.status),
+    )
+    event = record.event
+    match event:
+        case e.RunQueued():
+            return head._replace(
+                kind=event.kind, title=event.title, tags=tags, scope=event.scope or head.run_id,
+                priority=event.priority or 0, parent_run_id=event.parent_run_id, queued_at=record.at,
+                due_at=event.not_before,
+            )  # fmt: skip
+        case e.RunImported():
+            return head._replace(
+                kind=event.kind, title=event.title, scope=head.run_id, parent_run_id=event.parent_run_id, queued_at=record.at
+            )
+        case e.RunClaimed():
+            return head._replace(
+                owner=event.worker, epoch=event.epoch, lease_until=boottime_s + event.lease_s, heartbeat_at=boottime_s,
+                boot_id=event.boot_id, host=event.host, pid_ns=event.pid_ns, pid=event.pid, pid_started=event.pid_started,
+                due_at=None, wake_at=None,
+            )  # fmt: skip
+        case e.RunCancelRequested():
+            return head._replace(cancel_requested=event.mode)
+        case e.RunWaiting() | e.RunRetryScheduled():
+            return _ownerless(head)._replace(due_at=event.due_at, wake_at=None)
+        case _:
+            return _ownerless(head)._replace(due_at=None, wake_at=None)
+
+
+def _ownerless(head: Head) -> Head:
+    return head._replace(
+        owner=None, lease_until=None, heartbeat_at=None, boot_id=None, host=None, pid_ns=None, pid=None, pid_started=None
+    )
+
+
+_MOVES: Final = frozenset(STATUS_AFTER) | {"run.cancel_requested"}

@@ -1,0 +1,74 @@
+"""Which process this is, and whether the owner of a run is provably gone.
+
+A process is identified by boot id, PID namespace, PID and its start time; the first two must be ours before a missing
+PID proves anything, since a container sees the boot id of its host but not its processes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from .clock import Clock
+from .head import Head
+
+
+class Process(NamedTuple):
+    """A process. `started` is its start in clock ticks since boot, as text; "" where the system doesn't say."""
+
+    host: str
+    boot_id: str
+    pid_ns: str
+    pid: int
+    started: str
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> str | None:
+    """When a process was started (proc(5), stat field 22), "" if that can't be known, None if there is no such process."""
+    if not Path("/proc/self/stat").exists():
+        return ""
+    stat = _read(f"/proc/{pid}/stat")
+    return stat.rpartition(")")[2].split()[19] if stat else None
+
+
+@cache
+def _boot_id() -> str:
+    return _read("/proc/sys/kernel/random/boot_id")
+
+
+def here() -> Process:
+    """This process."""
+    try:
+        pid_ns = str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        pid_ns = ""
+    return Process(socket.gethostname(), _boot_id(), pid_ns, os.getpid(), started(os.getpid()) or "")
+
+
+def gone(head: Head, process: Process, clock: Clock) -> bool:
+    """Whether a running run has no living owner: its lease is over, or its process is provably dead.
+
+    A lease of another boot is over: the machine was restarted. Where namespaces differ only the lease counts.
+    """
+    if head.lease_until is None or head.boot_id != process.boot_id or clock.boottime_s() >= head.lease_until:
+        return True
+    if not process.boot_id or not process.pid_ns or head.pid_ns != process.pid_ns or head.pid is None:
+        return False
+    now = started(head.pid)
+    return now is None or (bool(now) and bool(head.pid_started) and now != head.pid_started)
+
+
+def lapse_reason(head: Head, clock: Clock, process: Process) -> str:
+    """Why an owner that is gone is gone: `lease_expired` or `owner_dead`."""
+    lapsed = head.lease_until is None or head.boot_id != process.boot_id or clock.boottime_s() >= head.lease_until
+    return "lease_expired" if lapsed else "owner_dead"

@@ -1,0 +1,262 @@
+"""Shapes of event data: one small vocabulary that checks a field at the door and describes it as JSON Schema.
+
+Folds rely on these shapes, so both the writer and the reader of an event check them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from .errors import InvalidArgument
+from .limits import int_max, int_min, name_chars_max
+
+
+class Shape(Protocol):
+    """What a field may hold."""
+
+    def check(self, value: Any, path: str) -> None:
+        """Raise InvalidArgument, naming `path`, if the value isn't of this shape."""
+        ...
+
+    def schema(self) -> dict[str, Any]:
+        """The same as JSON Schema (draft 2020-12)."""
+        ...
+
+
+def describe(value: object) -> str:
+    """A value for an error text: its type and size, never its content."""
+    if value is None or isinstance(value, bool | int | float):
+        return f"{type(value).__name__} {value!r}"[:60]
+    if isinstance(value, str | bytes | list | dict):
+        return f"{type(value).__name__} of length {len(value)}"
+    return type(value).__name__
+
+
+def refuse(path: str, expected: str, value: object) -> InvalidArgument:
+    """The error of a value that isn't what it should be."""
+    return InvalidArgument(f"{path}: expected {expected}, got {describe(value)}; nothing was written")
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Any JSON value; what is storable at all is the codec's business."""
+
+    def check(self, value: Any, path: str) -> None:
+        """Nothing to check."""
+
+    def schema(self) -> dict[str, Any]:
+        """The schema that allows everything."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text; with `pattern`, one that matches it whole."""
+
+    pattern: str = ""
+    what: str = "a text"
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not str or (self.pattern and re.fullmatch(self.pattern, value) is None):
+            raise refuse(path, self.what, value)
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "string"} | ({"pattern": f"^(?:{self.pattern})$"} if self.pattern else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An id, a key or a name: not empty, bounded, without NUL."""
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not str or not 0 < len(value) <= name_chars_max or "\0" in value:
+            raise refuse(path, f"a name of 1 to {name_chars_max} characters without NUL", value)
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "string", "minLength": 1, "maxLength": name_chars_max}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not bool:
+            raise refuse(path, "true or false", value)
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number of at most 64 bits, from `least`."""
+
+    least: int = 0
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not int or not max(self.least, int_min) <= value <= int_max:
+            raise refuse(path, f"a whole number from {self.least}", value)
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "integer", "minimum": self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that isn't negative: a duration, an age."""
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) not in (int, float) or not 0 <= value < float("inf"):
+            raise refuse(path, "a finite number from 0", value)
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "number", "minimum": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if value not in self.words or type(value) is not str:
+            raise refuse(path, f"one of {', '.join(self.words)}", value)
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"enum": list(self.words)}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list."""
+
+    item: Shape
+    least: int = 0
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not list or len(value) < self.least:  # pyright: ignore[reportUnknownArgumentType]
+            raise refuse(path, f"a list of at least {self.least}" if self.least else "a list", value)
+        items: list[Any] = value
+        if not isinstance(self.item, Anything):
+            for place, item in enumerate(items):
+                self.item.check(item, f"{path}[{place}]")
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "array", "items": self.item.schema()} | ({"minItems": self.least} if self.least else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A list of two: [text, whole number]."""
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not list or len(value) != 2:  # noqa: PLR2004  # pyright: ignore[reportUnknownArgumentType]
+            raise refuse(path, "a pair [text, whole number]", value)
+        Text().check(value[0], f"{path}[0]")
+        Whole().check(value[1], f"{path}[1]")
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "array", "prefixItems": [Text().schema(), Whole().schema()], "minItems": 2, "maxItems": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """An object whose values are all of one shape."""
+
+    value: Shape
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not dict:
+            raise refuse(path, "an object", value)
+        if not isinstance(self.value, Anything):
+            entries: dict[str, Any] = value
+            for key, item in entries.items():
+                self.value.check(item, f"{path}.{key}"[:200])
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        return {"type": "object", "additionalProperties": self.value.schema()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fields:
+    """An object with these fields, those in `optional` may be missing; others are allowed if `open`."""
+
+    required: Mapping[str, Shape]
+    optional: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+    open: bool = False
+
+    def check(self, value: Any, path: str) -> None:
+        """See Shape."""
+        if type(value) is not dict:
+            raise refuse(path, f"an object with {', '.join(self.required) or 'known fields'}", value)
+        entries: dict[str, Any] = value
+        for name, shape in self.required.items():
+            if name not in entries:
+                raise InvalidArgument(f"{path}: {name} is missing; expected {', '.join(self.required)}; nothing was written")
+            shape.check(entries[name], f"{path}.{name}")
+        for name, item in entries.items():
+            if name in self.optional:
+                self.optional[name].check(item, f"{path}.{name}")
+            elif name not in self.required and not self.open:
+                known = ", ".join([*self.required, *self.optional])
+                raise InvalidArgument(f"{path}: unknown field {name[:60]!r}; known are {known}; nothing was written")
+
+    def schema(self) -> dict[str, Any]:
+        """See Shape."""
+        shapes = {**self.required, **self.optional}
+        return {
+            "type": "object",
+            "properties": {name: shape.schema() for name, shape in shapes.items()},
+            "required": list(self.required),
+            "additionalProperties": self.open,
+        }
+
+
+# The nested values of design: each is named in docs/reference/events.md.
+
+MONEY: Final = Text(r"-?\d{1,18}(\.\d{1,18})?", "a decimal number as text, such as '0.0125'")
+TIME: Final = Text(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "a UTC time such as 2026-11-29T13:28:05.123456Z")
+DIGEST: Final = Text(r"[0-9a-f]{64}", "a SHA-256 in hex")
+ERROR: Final = Fields(
+    {"type": Text(), "message": Text()}, {"kind": OneOf(("rejected", "unknown")), "traceback": Text()}
+)
+USAGE: Final = Fields(
+    {"input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole()},
+    {"reasoning": Whole(), "raw": Anything()},
+)
+COST: Final = Fields(
+    {"amount": MONEY, "currency": Name(), "source": OneOf(("reported", "estimated"))}, {"pricing_version": Text()}
+)
+BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
+BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
+WAIT: Final = Fields({"kind": OneOf(("approval", "question", "child", "signal", "timer")), "id": Name()})
+TASK: Final = Fields(
+    {"id": Name(), "title": Text(), "status": OneOf(("todo", "doing", "done", "dropped"))}, {"note": Text()}
+)
+MESSAGE: Final = Fields(
+    {"role": OneOf(("system", "user", "assistant", "tool")), "content": Anything()},
+    {"message_id": Name(), "provider": Text(), "raw": Anything()},
+)

@@ -1,0 +1,146 @@
+"""The schema of a SQLite store: numbered migrations, each of them atomic, with a copy of the store before the first.
+
+`application_id` in the file's header tells that it is ours, `user_version` how many migrations it has seen.
+"""
+
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from threading import get_ident
+from typing import Final
+
+import apsw
+
+from .errors import NewerSchema, NotAStore, StoreError, StoreUnavailable
+from .sqlite_errors import translated
+from .sqlite_place import APPLICATION_ID, connect, create_file, read_header, value
+
+Migrations = tuple[str, ...]
+
+
+def _migrations() -> Migrations:
+    folder = files(__package__ or "") / "sql" / "sqlite"
+    scripts = {int(match[1]): each for each in folder.iterdir() if (match := re.fullmatch(r"(\d{4})_\w+\.sql", each.name))}
+    if sorted(scripts) != list(range(1, len(scripts) + 1)):
+        raise StoreError(f"the installation is damaged: it has migrations {sorted(scripts)}")
+    return tuple(scripts[number].read_text(encoding="utf-8") for number in sorted(scripts))
+
+
+MIGRATIONS: Final[Migrations] = _migrations()
+"""SQL scripts; number n, counted from 1, leads from schema n - 1 to schema n."""
+
+
+def check_header(path: str, migrations: Migrations = MIGRATIONS) -> bool:
+    """Whether a file holds a store (False: it is empty), without touching it. Raises NotAStore, NewerSchema."""
+    header = read_header(path)
+    if header is None:
+        return False
+    if header.application_id != APPLICATION_ID:
+        raise NotAStore(f"{path} is a SQLite database of another tool; it was not touched")
+    if header.schema > len(migrations):
+        raise NewerSchema(path, header.schema, len(migrations))
+    return True
+
+
+def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS) -> None:
+    """Bring a store to the newest schema; an existing one is copied to `<path>.backup-schema-<n>` before.
+
+    Each migration is a transaction: a process that dies in the middle leaves the schema before it. Raises NewerSchema,
+    NotAStore, and the driver's errors.
+    """
+    copied = False
+    while (found := _schema(connection)) != len(migrations):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have been faster.
+            found = _schema(connection)
+            if found > len(migrations):
+                raise NewerSchema(path, found, len(migrations))
+            if found and not copied:
+                _copy_aside(path, found)
+                copied = True
+            if not found and value(connection, "SELECT count(*) FROM sqlite_schema"):
+                raise NotAStore(f"{path} is a SQLite database of another tool; it was not touched")
+            # A new store gets all of them at once, so that there never is one with an old schema.
+            for script in migrations[found : found + 1] if found else migrations:
+                connection.execute(script).fetchall()
+                found += 1
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {found}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _schema(connection: apsw.Connection) -> int:
+    return int(value(connection, "PRAGMA user_version"))
+
+
+def _copy_aside(path: str, schema: int) -> None:
+    """Copy a store that is about to be migrated; the caller holds its write lock. An existing copy stays."""
+    base = target = f"{path}.backup-schema-{schema}"
+    number = 1
+    while os.path.lexists(target):
+        number += 1
+        target = f"{base}-{number}"
+    copy(path, target)
+
+
+def copy(path: str, target: str) -> None:
+    """A complete, verified copy of a store as a new file, mode 0600, while others go on writing.
+
+    It is made under another name in the target's folder, so that the target is whole or isn't there. Raises
+    StoreUnavailable if the target exists, CorruptLog if the copy isn't sound, and what `translate` gives.
+    """
+    unfinished = f"{target}.unfinished-{os.getpid()}-{get_ident()}"
+    create_file(unfinished)
+    try:
+        with translated(path):
+            source = connect(path, 0.0)
+            try:
+                source.execute("VACUUM INTO ?", (unfinished,)).fetchall()
+            finally:
+                source.close()
+        with translated(unfinished):
+            made = connect(unfinished, 0.0)
+            try:
+                said = value(made, "PRAGMA quick_check(1)")
+            finally:
+                made.close()
+        if said != "ok":
+            raise StoreError(f"{path}: the copy isn't sound ({said}); run `runjournal verify`")
+        _publish(unfinished, target)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(unfinished).unlink()
+
+
+def _publish(unfinished: str, target: str) -> None:
+    """Give a finished file its name, on disk, never in place of another file."""
+    try:
+        _sync(unfinished)
+        try:
+            os.link(unfinished, target)
+        except PermissionError:  # a file system without hard links
+            if os.path.lexists(target):
+                raise FileExistsError(17, "File exists") from None
+            os.rename(unfinished, target)  # noqa: PTH104 - beside os.link, which pathlib words the other way round
+        _sync(os.path.dirname(target) or ".")
+    except OSError as error:
+        raise StoreUnavailable(f"{target}: {error.strerror}; choose another name or place") from error
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

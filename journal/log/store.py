@@ -1,0 +1,247 @@
+"""What a store is: it keeps bytes, atomically and in order, and has no opinion on what they mean.
+
+A store gives one write transaction at a time; the caller decides inside it, on what it reads there. That makes
+compare-and-set, optimistic concurrency and fencing one thing: the head that was read is the head that is replaced, or
+nothing is written. Who may append what is in `authority.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+from .base import RecordedEvent
+from .clock import Clock
+from .errors import InvalidArgument
+from .head import Head
+
+T = TypeVar("T")
+
+
+class Effect(NamedTuple):
+    """A tool call that happened and isn't idempotent: what later calls under its key are answered from."""
+
+    scope: str
+    key: str
+    tool: str
+    args_sha256: str
+    run_id: str
+    seq: int
+
+
+class StepEnd(NamedTuple):
+    """An attempt of a step that ended: `step` its id, `seq` the event that ended it, `ok` 1 or 0."""
+
+    run_id: str
+    step: str
+    attempt: int
+    kind: str
+    ok: int
+    seq: int
+
+
+class Unknown(NamedTuple):
+    """A call that may have happened and of which nobody knows; `seq` is where it started."""
+
+    scope: str
+    key: str
+    run_id: str
+    seq: int
+
+
+class Checkpoint(NamedTuple):
+    """A snapshot of folded state after `seq`; `fold` names the folds and versions that made it."""
+
+    run_id: str
+    seq: int
+    fold: str
+    body: bytes
+
+
+class Import(NamedTuple):
+    """Where an imported run came from, and how much of it was taken (the importer's own JSON)."""
+
+    run_id: str
+    source: str
+    sha256: str
+    taken: str
+
+
+@dataclass(slots=True)
+class Write:
+    """All that one append adds to one run: consecutive events, the new head, and the rows of the index tables."""
+
+    before: Head | None
+    head: Head
+    events: list[tuple[int, str, bytes]]
+    blobs: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    effects: list[Effect] = field(default_factory=list[Effect])
+    unknown: list[Unknown] = field(default_factory=list[Unknown])
+    known: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    step_ends: list[StepEnd] = field(default_factory=list[StepEnd])
+    newest: tuple[str, str] | None = None
+    imported: Import | None = None
+
+
+class Reading(Protocol):
+    """What can be read, inside a write transaction and outside."""
+
+    def head(self, run_id: str) -> Head | None:
+        """The run's head, or None."""
+        ...
+
+    def read(
+        self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
+    ) -> Iterator[RecordedEvent]:
+        """The run's events with after < seq <= upto, in order, of these types (all: None)."""
+        ...
+
+    def read_raw(
+        self, run_id: str, after: int = 0, upto: int | None = None
+    ) -> Iterator[tuple[int, int, str, bytes]]:
+        """The same rows as they are stored: (seq, position, type, body)."""
+        ...
+
+    def effect(self, scope: str, key: str) -> Effect | None:
+        """The row of a call that happened."""
+        ...
+
+    def unknown(self, scope: str, key: str) -> Unknown | None:
+        """The row of a call that may have happened."""
+        ...
+
+    def newest(self, scope: str) -> str | None:
+        """The newest run of a line."""
+        ...
+
+    def step_end(self, run_id: str, step: str) -> StepEnd | None:
+        """The newest end of a step."""
+        ...
+
+    def imported(self, run_id: str) -> Import | None:
+        """Where an imported run came from."""
+        ...
+
+
+class Transaction(Reading, Protocol):
+    """One write transaction. What isn't written through it isn't written."""
+
+    def write(self, write: Write) -> list[int]:
+        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        ...
+
+
+class Store(Reading, Protocol):
+    """A store of runs. Safe to share between threads, never across a fork."""
+
+    url: str
+    clock: Clock
+
+    def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:
+        """Run `decide` inside the write lock and commit what it wrote; if it raises, nothing is written.
+
+        `durable` commits wait for the disk; relaxed ones survive the death of the process, but a power cut may take
+        them until the next durable commit. Raises StoreBusy, StoreFull, StoreReadOnly, OutcomeUnknown, StorePoisoned.
+        """
+        ...
+
+    def heads(  # noqa: PLR0913 - each one is a filter
+        self,
+        *,
+        status: Sequence[str] = (),
+        kind: str | None = None,
+        parent: str | None = None,
+        prefix: str = "",
+        since: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Head]:
+        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        ...
+
+    def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
+        """The run's events with seq < before, newest first."""
+        ...
+
+    def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
+        """All runs' events with after < position <= upto, in the order of the store."""
+        ...
+
+    def last_position(self) -> int:
+        """The greatest position in the store, 0 if it is empty."""
+        ...
+
+    def blob(self, digest: str) -> bytes | None:
+        """The bytes of a blob, or None."""
+        ...
+
+    def blob_digests(self) -> Iterator[tuple[str, int]]:
+        """(digest, bytes) of every blob."""
+        ...
+
+    def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
+        """The run's checkpoints, newest first."""
+        ...
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a snapshot, relaxed, and drop all but the newest `keep` of the run."""
+        ...
+
+    def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
+        """Forget snapshots: one, a run's, or all; gives how many."""
+        ...
+
+    def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all."""
+        ...
+
+    def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
+        """Extend the lease of a running run if `epoch` is still its; gives whether it was."""
+        ...
+
+    def data_version(self) -> int:
+        """A number that changes when another connection commits."""
+        ...
+
+    def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a read-only query. Raises InvalidArgument for anything else, and where a store knows no SQL."""
+        ...
+
+    def backup(self, target: str) -> None:
+        """A copy that is a store of its own, complete and verified, while writers go on. The target must not exist."""
+        ...
+
+    def info(self) -> dict[str, Any]:
+        """What there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the store; idempotent."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def open_store(url: str, *, clock: Clock, create: bool = True, allow_unsafe: bool = False) -> Store:
+    """A store by its URL: `memory:`, or the path of a SQLite file, with or without `sqlite:` before it.
+
+    `create=False` refuses to make a new file. `allow_unsafe` overrides the refusal of network file systems, by name
+    only. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
+    """
+    if url == "memory:":
+        from .memory import MemoryStore  # noqa: PLC0415 - each store brings its driver along
+
+        return MemoryStore(clock=clock)
+    scheme = url.split(":", 1)[0] if ":" in url[:20] else ""
+    if scheme in ("postgresql", "postgres"):
+        raise InvalidArgument("a PostgreSQL store isn't part of this version; use a path or 'memory:'")
+    from .sqlite import SQLiteStore  # noqa: PLC0415 - each store brings its driver along
+
+    path = url.removeprefix("sqlite:").removeprefix("//")
+    return SQLiteStore(path, clock=clock, create=create, allow_unsafe=allow_unsafe)

@@ -1,0 +1,279 @@
+"""The calls of a run, of tools and of models: what the log knows of each, and what the agent was told.
+
+*History* is what the agent was told in the open attempt of a step: the ends that aren't marked `again`. *Knowledge* is
+all that the log knows by now, whoever said it. A call *may have happened* if it was started, isn't repeatable, and
+nobody has said that it didn't: a failure proves nothing. Args and results are held by reference (seq).
+
+Bounded: the calls of the open step and of failed ones, and every call that is open or unresolved; of the rest, counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from runjournal.log import events as e
+from runjournal.log.authority import CallFacts
+from runjournal.log.base import Event, RecordedEvent
+
+REPEATABLE: Final = frozenset({"model", "idempotent", "transactional"})
+"""A model call, or a tool of these policies: an attempt whose outcome was lost may simply be made again."""
+
+AnyStart = e.ModelStarted | e.ToolStarted
+AnyEnd = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed
+
+
+@dataclass(slots=True)
+class Call:
+    """One call. `policy` is `model` for a model call; all `*_seq`, `began` and `latest` are seqs of events, 0 = none.
+
+    `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
+    `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
+    agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
+    """
+
+    tool: str
+    policy: str
+    step: str
+    read_only: bool = False
+    on_unknown: str = "ask"
+    attempt: int = 0
+    status: str = "new"
+    value_seq: int = 0
+    args_seq: int = 0
+    began: int = 0
+    latest: int = 0
+    started_at: str = ""
+    key_expires_at: str | None = None
+    maybe: list[int] = field(default_factory=list[int])
+    tries: int = 0
+    fresh: bool = False
+    told: list[list[Any]] = field(default_factory=list[list[Any]])
+    provider_call_id: str | None = None
+
+    @property
+    def unresolved(self) -> bool:
+        """It may have happened and nobody knows: what a person is asked about."""
+        return bool(self.maybe) and self.status != "completed"
+
+    @property
+    def sent(self) -> bool:
+        """It happened or may have, and isn't to be repeated; a committed transactional call counts."""
+        return bool(self.maybe) or (self.status == "completed" and self.policy not in ("model", "idempotent"))
+
+    def forget(self, sent: int | None = None) -> None:
+        """The attempt of the step is over: history ends.
+
+        With `sent`, the results of repeatable calls whose newest attempt began after that seq are forgotten too: an
+        answer that couldn't be used isn't given back for ever.
+        """
+        self.told, self.tries, self.fresh = [], 0, False
+        if sent is not None and self.status == "completed" and not self.sent and self.latest > sent:
+            self.status, self.value_seq, self.began = "new", 0, 0
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many calls were started, and how many of them ended how; each call counts once, by its newest end."""
+
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Started, and no end on record."""
+        return self.started - self.completed - self.failed
+
+    def dump(self) -> dict[str, int]:
+        """As JSON."""
+        return {"started": self.started, "completed": self.completed, "failed": self.failed}
+
+
+@dataclass(slots=True)
+class Calls:
+    """See the module. `step` is the id of the open step, "" if there is none; `imported` runs are never gone on with."""
+
+    VERSION: ClassVar[int] = 1
+
+    known: dict[str, Call] = field(default_factory=dict[str, Call])
+    tools: Counts = field(default_factory=Counts)
+    models: Counts = field(default_factory=Counts)
+    step: str = ""
+    imported: bool = False
+
+    # Reading.
+
+    def of_step(self, step: str) -> dict[str, Call]:
+        """The calls that a step has asked for, by id."""
+        return {call_id: call for call_id, call in self.known.items() if call.step == step}
+
+    def open(self) -> dict[str, Call]:
+        """The calls in flight, by id, in the order of their start."""
+        return dict(self._sorted(lambda call: call.status == "open"))
+
+    def unresolved(self) -> dict[str, Call]:
+        """The calls that may have happened and of which nobody knows, by id, in the order of their start."""
+        return dict(self._sorted(lambda call: call.unresolved))
+
+    def _sorted(self, wanted: Any) -> Iterator[tuple[str, Call]]:
+        chosen = [(call.args_seq, call_id, call) for call_id, call in self.known.items() if wanted(call)]
+        return ((call_id, call) for _, call_id, call in sorted(chosen, key=lambda item: item[:2]))
+
+    def facts(self, call_id: str) -> CallFacts | None:
+        """What the guarded append asks; see `log/authority.py`."""
+        call = self.known.get(call_id)
+        return call and CallFacts(call.attempt, call.status == "open", call.unresolved, tuple(call.maybe))
+
+    def _counts(self, call: Call) -> Counts:
+        return self.models if call.policy == "model" else self.tools
+
+    # Folding.
+
+    def on_imported(self, _: RecordedEvent, __: e.RunImported) -> None:
+        """Nothing will be sent again from here."""
+        self.imported = True
+
+    def on_step_started(self, _: RecordedEvent, event: e.StepStarted) -> None:
+        """Calls belong to this step now."""
+        self.step = event.id
+
+    def on_started(self, record: RecordedEvent, event: AnyStart) -> None:
+        """A new attempt, maybe on top of some that may have happened."""
+        call = self.known.get(event.call_id)
+        if call is None:
+            call = self.known[event.call_id] = _call(event)
+        counts = self._counts(call)
+        if not call.latest:
+            counts.started += 1
+        elif call.status in ("completed", "new"):  # new: its result was forgotten
+            counts.completed -= 1
+        elif call.status in ("failed", "unknown"):
+            counts.failed -= 1
+        call.step, call.attempt, call.status, call.fresh = self.step, event.attempt, "open", True
+        call.began, call.latest, call.started_at = call.began or record.seq, record.seq, record.at
+        call.args_seq = call.args_seq or record.seq
+        if call.policy not in REPEATABLE:
+            expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
+            call.key_expires_at = call.key_expires_at if call.maybe else expires
+            call.maybe.append(event.attempt)
+
+    def on_ended(self, record: RecordedEvent, event: AnyEnd) -> None:
+        """The outcome of an attempt. A failure proves nothing, unless the tool says that this attempt did nothing."""
+        call = self.known.get(event.call_id)
+        if call is None:
+            return
+        completed = isinstance(event, e.ModelCompleted | e.ToolCompleted)
+        self._end(call, "completed" if completed else "failed", record.seq)
+        if isinstance(event, e.ToolFailed) and event.did_not_happen:
+            call.maybe = [attempt for attempt in call.maybe if attempt != event.attempt]
+        if isinstance(event, e.ModelFailed | e.ToolFailed) and event.again:
+            call.tries += 1
+        else:
+            call.tries = 0
+            call.told.append([record.seq, "completed" if completed else "failed"])
+        if isinstance(event, e.ToolFailed) and event.error["type"] == "CallOutcomeUnknown":
+            call.step = self.step
+            self._end(call, "unknown", call.value_seq)
+        if self.imported or not call.step:
+            self._settle(event.call_id, call)
+
+    def on_resolved(self, record: RecordedEvent, event: e.ToolResolved) -> None:
+        """A word changes what is known, not what was told.
+
+        That nothing happened is said by a person or a hook of all attempts up to one, by a late owner of its own alone.
+        """
+        call = self.known.get(event.call_id)
+        if call is None or not call.unresolved:
+            return
+        if event.outcome == "happened":
+            self._end(call, "completed", record.seq)
+        elif event.outcome == "unknown":
+            self._end(call, "unknown", call.value_seq)
+        else:
+            last = event.attempt
+            call.maybe = [a for a in call.maybe if (a != last if event.late else a > last)]
+            if not call.maybe and call.status in ("open", "unknown"):
+                self._end(call, "failed", record.seq)
+        if not call.step:
+            self._settle(event.call_id, call)
+
+    def _end(self, call: Call, status: str, seq: int) -> None:
+        """Count the call by its newest end; one that is known to be completed stays so."""
+        if call.status == "completed":
+            return
+        counts = self._counts(call)
+        counts.failed += (status != "completed") - (call.status in ("failed", "unknown"))
+        counts.completed += status == "completed"
+        call.status, call.value_seq = status, seq
+
+    def _settle(self, call_id: str, call: Call) -> None:
+        """Nobody will ask for it again: of what is known for sure only the counts stay."""
+        if call.status != "open" and (self.imported or not call.unresolved):
+            del self.known[call_id]
+
+    def complete_step(self) -> bool:
+        """The step completed; gives whether it had sent something. Of its calls only the unresolved ones stay."""
+        sent = False
+        for call_id, call in self.of_step(self.step).items() if self.step else ():
+            sent = sent or call.sent
+            call.forget()
+            call.step = ""
+            if not call.unresolved:
+                del self.known[call_id]
+        self.step = ""
+        return sent
+
+    def fail_step(self) -> None:
+        """The step failed: history ends, and answers after all that was sent are forgotten."""
+        calls = self.of_step(self.step).values() if self.step else ()
+        sent = max((call.latest for call in calls if call.sent), default=0)
+        for call in calls:
+            call.forget(sent)
+        self.step = ""
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        known = {
+            call_id: {name: getattr(call, name) for name in call.__slots__} for call_id, call in self.known.items()
+        }
+        return {
+            "known": known,
+            "tools": self.tools.dump(),
+            "models": self.models.dump(),
+            "step": self.step,
+            "imported": self.imported,
+        }
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Calls:
+        """The inverse of `dump`."""
+        return cls(
+            {call_id: Call(**call) for call_id, call in data["known"].items()},
+            Counts(**data["tools"]),
+            Counts(**data["models"]),
+            data["step"],
+            data["imported"],
+        )
+
+
+def _call(event: AnyStart) -> Call:
+    if isinstance(event, e.ModelStarted):
+        return Call(event.model, "model", "")
+    return Call(
+        event.tool, event.policy, "", event.read_only, event.on_unknown, provider_call_id=event.provider_call_id
+    )
+
+
+HANDLERS: Final[Mapping[type[Event], Any]] = {
+    e.RunImported: Calls.on_imported,
+    e.StepStarted: Calls.on_step_started,
+    e.ModelStarted: Calls.on_started,
+    e.ToolStarted: Calls.on_started,
+    e.ModelCompleted: Calls.on_ended,
+    e.ModelFailed: Calls.on_ended,
+    e.ToolCompleted: Calls.on_ended,
+    e.ToolFailed: Calls.on_ended,
+    e.ToolResolved: Calls.on_resolved,
+}

@@ -1,0 +1,104 @@
+"""The cost ledger: tokens and money, per model and outcome. What is unknown is counted, never taken for zero.
+
+Bounded: the first `models_max` model names have lines of their own, later ones share the line `…`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from typing import Any, ClassVar, Final
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.limits import models_max
+
+MONEY: Final = Context(prec=60)
+"""The context of every sum, whatever the program has set for itself."""
+TOKENS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
+OTHERS: Final = "…"
+
+
+def add(left: str, right: str) -> str:
+    """The exact sum of two amounts of money, as decimal text."""
+    return format(MONEY.add(Decimal(left), Decimal(right)), "f")
+
+
+@dataclass(slots=True)
+class Costs:
+    """See the module.
+
+    `lines` are {model: {completed|failed: {calls, input, output, cache_read, cache_write, reasoning, without_usage,
+    unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source: amount}}.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict[str, dict[str, dict[str, int]]])
+    money: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+
+    def on_model(self, model: str, event: e.ModelCompleted | e.ModelFailed) -> None:
+        """A model call ended; failed ones may have cost something too."""
+        if model not in self.lines and len(self.lines) >= models_max:
+            model = OTHERS
+        outcome = "completed" if isinstance(event, e.ModelCompleted) else "failed"
+        line = self.lines.setdefault(model, {}).setdefault(outcome, _empty())
+        line["calls"] += 1
+        if event.usage is None:
+            line["without_usage"] += 1
+        else:
+            for name in TOKENS:
+                line[name] += event.usage.get(name, 0)
+        if event.cost is None:
+            line["unpriced"] += 1
+        else:
+            self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
+
+    def on_money(self, _: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
+        """Money on top, or a correction."""
+        self._add(event.currency, event.source, event.amount)
+
+    def _add(self, currency: str, source: str, amount: str) -> None:
+        sources = self.money.setdefault(currency, {})
+        sources[source] = add(sources.get(source, "0"), amount)
+
+    def usage(self) -> dict[str, dict[str, int]]:
+        """{model: {input, output, cache_read, cache_write}}, all outcomes together, of models that told any usage."""
+        total: dict[str, dict[str, int]] = {}
+        for model, outcomes in sorted(self.lines.items()):
+            told = [line for line in outcomes.values() if line["calls"] > line["without_usage"]]
+            if told:
+                total[model] = {name: sum(line[name] for line in told) for name in TOKENS[:4]}
+        return total
+
+    def tokens(self) -> int:
+        """All tokens that were told, in and out; a lower bound if `without_usage` isn't zero."""
+        return sum(sum(line[n] for n in TOKENS[:4]) for outcomes in self.lines.values() for line in outcomes.values())
+
+    def amount(self, currency: str) -> Decimal:
+        """The money spent in a currency, all sources together; a lower bound if `unpriced` isn't zero."""
+        total = "0"
+        for amount in self.money.get(currency, {}).values():
+            total = add(total, amount)
+        return Decimal(total)
+
+    def count(self, what: str) -> int:
+        """How many calls: `calls`, `without_usage` or `unpriced`."""
+        return sum(line[what] for outcomes in self.lines.values() for line in outcomes.values())
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"lines": self.lines, "money": self.money}
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Costs:
+        """The inverse of `dump`."""
+        return cls(data["lines"], data["money"])
+
+
+def _empty() -> dict[str, int]:
+    return dict.fromkeys((*TOKENS, "calls", "without_usage", "unpriced"), 0)
+
+
+HANDLERS: Final[Mapping[type[Event], Any]] = {e.CostRecorded: Costs.on_money, e.CostRepriced: Costs.on_money}

@@ -1,0 +1,70 @@
+"""The rows of the index tables that events stand for: effects, unknown calls, ends of steps.
+
+The guarded append writes them beside the events; `db rebuild` makes them again; the audit compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from runjournal.log import events as e
+from runjournal.log.base import BlobRef, RecordedEvent
+from runjournal.log.codec import digest_of
+from runjournal.log.store import Effect, StepEnd, Unknown
+
+from .calls import Call
+from .state import RunState, dump_bytes
+
+INDEXED: Final = frozenset(
+    "step.started step.completed step.failed tool.started tool.completed tool.failed tool.resolved".split()
+)
+"""Types that a row may come from, or that it depends on."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows to add; `known` are the (scope, key) whose row in `unknowns` goes away."""
+
+    effects: list[Effect] = field(default_factory=list[Effect])
+    unknown: list[Unknown] = field(default_factory=list[Unknown])
+    known: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    step_ends: list[StepEnd] = field(default_factory=list[StepEnd])
+
+
+def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[[int], object]) -> None:
+    """Fold one event into the state, and note its rows. `args_at(seq)` gives the args of the tool.started there.
+
+    An imported run has no rows: nothing is ever sent again from it.
+    """
+    if record.type not in INDEXED or state.status.status == "imported":
+        state.apply(record)
+        return
+    event = record.event
+    step = state.steps.open
+    if step is not None and isinstance(event, e.StepCompleted | e.StepFailed):
+        ok = int(isinstance(event, e.StepCompleted))
+        rows.step_ends.append(StepEnd(record.run_id, step.id, step.attempt, step.kind, ok, record.seq))
+    call_id = getattr(event, "call_id", None)
+    call = state.calls.known.get(call_id) if call_id else None
+    was_unresolved, was_completed = bool(call and call.unresolved), bool(call and call.status == "completed")
+    state.apply(record)
+    if call_id and (call := call or state.calls.known.get(call_id)) is not None:
+        scope = state.status.scope
+        if call.unresolved and not was_unresolved:
+            rows.unknown.append(Unknown(scope, call_id, record.run_id, record.seq))
+        elif was_unresolved and not call.unresolved:
+            rows.known.append((scope, call_id))
+        if _happened(call) and not was_completed:
+            digest = args_sha256(args_at(call.args_seq))
+            rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
+
+
+def _happened(call: Call) -> bool:
+    return call.status == "completed" and call.policy not in ("model", "idempotent")
+
+
+def args_sha256(args: object) -> str:
+    """SHA-256 in hex of a call's args: of their JSON with sorted keys, which is what a blob of them holds too."""
+    return args.sha256 if isinstance(args, BlobRef) else digest_of(dump_bytes(args))

@@ -1,0 +1,115 @@
+"""The working memory: what the agent chose to remember, key by key; committed, and as the open step has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from runjournal.log import events as e
+from runjournal.log.base import BlobRef, Event, Json, RecordedEvent
+
+Entry = tuple[Any, ...]
+
+
+def _entry(value: Json) -> Entry:
+    """A value, or where it is: ("value", v) or ("blob", sha256, bytes)."""
+    return ("blob", value.sha256, value.bytes) if isinstance(value, BlobRef) else ("value", value)
+
+
+def _size(key: str, entry: Entry | None) -> int:
+    return 0 if entry is None else len(key) + len(orjson.dumps(entry))
+
+
+def _value(entry: Entry) -> Json:
+    return BlobRef(entry[1], entry[2]) if entry[0] == "blob" else entry[1]
+
+
+@dataclass(slots=True)
+class Memory:
+    """Values over the inline bound are held as `BlobRef`; nobody changes a value in place."""
+
+    VERSION: ClassVar[int] = 1
+
+    base: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    overlay: dict[str, Entry] | None = None
+    base_bytes: int = 0
+    overlay_bytes: int = 0
+
+    @property
+    def committed(self) -> dict[str, Json]:
+        """What steps that completed have left, by key, sorted."""
+        return {key: _value(entry) for key, entry in sorted(self.base.items())}
+
+    @property
+    def view(self) -> dict[str, Json]:
+        """What the open step sees; the committed memory if none is open. Sorted by key."""
+        entries = self.base if self.overlay is None else self.overlay
+        return {key: _value(entry) for key, entry in sorted(entries.items())}
+
+    @property
+    def bytes(self) -> int:
+        """The size of `view`, as JSON, values held out of line by reference."""
+        return self.base_bytes if self.overlay is None else self.overlay_bytes
+
+    def _put(self, record: RecordedEvent, key: str, entry: Entry | None) -> None:
+        in_base = self.overlay is None or not record.epoch
+        entries = self.base if self.overlay is None or in_base else self.overlay
+        grown = _size(key, entry) - _size(key, entries.pop(key, None))
+        if entry is not None:
+            entries[key] = entry
+        if in_base:
+            self.base_bytes += grown
+        else:
+            self.overlay_bytes += grown
+
+    def on_set(self, record: RecordedEvent, event: e.MemorySet) -> None:
+        """A key gets a value."""
+        self._put(record, event.key, _entry(event.value))
+
+    def on_deleted(self, record: RecordedEvent, event: e.MemoryDeleted) -> None:
+        """A key is gone."""
+        self._put(record, event.key, None)
+
+    def on_reset(self, record: RecordedEvent, _: e.MemoryReset) -> None:
+        """All keys are gone."""
+        for key in list(self.base if self.overlay is None or not record.epoch else self.overlay):
+            self._put(record, key, None)
+
+    def begin(self) -> None:
+        """A step starts from the committed memory."""
+        self.overlay, self.overlay_bytes = dict(self.base), self.base_bytes
+
+    def commit(self) -> None:
+        """The step completed."""
+        if self.overlay is not None:
+            self.base, self.base_bytes = self.overlay, self.overlay_bytes
+            self.drop()
+
+    def drop(self) -> None:
+        """The step failed."""
+        self.overlay, self.overlay_bytes = None, 0
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Memory:
+        """The inverse of `dump`."""
+        base, overlay = data["base"], data["overlay"]
+        return cls(
+            {key: tuple(entry) for key, entry in base.items()},
+            None if overlay is None else {key: tuple(entry) for key, entry in overlay.items()},
+            data["base_bytes"],
+            data["overlay_bytes"],
+        )
+
+
+HANDLERS: Final[Mapping[type[Event], Any]] = {
+    e.MemorySet: Memory.on_set,
+    e.MemoryDeleted: Memory.on_deleted,
+    e.MemoryReset: Memory.on_reset,
+}

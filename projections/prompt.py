@@ -1,0 +1,42 @@
+"""The system prompt that the run has pinned: its fingerprint and that of each layer; the text by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, RecordedEvent
+
+
+@dataclass(slots=True)
+class Prompt:
+    """`seq` is the event that holds the text; `pins` counts how often another prompt was pinned."""
+
+    VERSION: ClassVar[int] = 1
+
+    fingerprint: str | None = None
+    layers: dict[str, str] = field(default_factory=dict[str, str])
+    seq: int | None = None
+    pins: int = 0
+
+    def on_pinned(self, record: RecordedEvent, event: e.PromptPinned) -> None:
+        """The newest one counts."""
+        self.fingerprint, self.layers, self.seq, self.pins = event.fingerprint, event.layers, record.seq, self.pins + 1
+
+    def changed_layers(self, layers: Mapping[str, str]) -> list[str]:
+        """The names of layers that differ from the pinned ones, sorted."""
+        return sorted(name for name in self.layers.keys() | layers.keys() if self.layers.get(name) != layers.get(name))
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Prompt:
+        """The inverse of `dump`."""
+        return cls(**data)
+
+
+HANDLERS: Final[Mapping[type[Event], Any]] = {e.PromptPinned: Prompt.on_pinned}

@@ -1,0 +1,286 @@
+"""`RunState`: what all events of a run come to; and the engine that folds.
+
+A fold is a function of the events alone: folding a then b is folding a + b, and a dump, loaded, goes on as if it had
+never been written. Events of types that nothing here names change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
+
+import orjson
+
+from runjournal.log import events as e
+from runjournal.log.authority import CallFacts
+from runjournal.log.base import Event, NewerEvent, RecordedEvent, UnreadableEvent, upcasters
+from runjournal.log.errors import InvalidArgument, Unfoldable
+
+from . import approvals, calls, costs, inbox, memory, plan, prompt, status, steps, transcript
+
+P = TypeVar("P", bound="Projection")
+
+
+class Projection(Protocol):
+    """A fold of one's own: a class whose instance is the state. `apply` must depend on nothing but the events.
+
+    `NAME` and `VERSION` say which fold made a dump; raise `VERSION` when `apply` or `dump` changes.
+    """
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[int]
+
+    @classmethod
+    def initial(cls) -> Self:
+        """The state before the first event."""
+        ...
+
+    def apply(self, record: RecordedEvent) -> None:
+        """Fold one event in, in place."""
+        ...
+
+    def dump(self) -> Any:
+        """The state as a JSON value."""
+        ...
+
+    @classmethod
+    def load(cls, data: Any) -> Self:
+        """The inverse of `dump`."""
+        ...
+
+
+def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False) -> P:
+    """Fold events into a projection, in place; gives it back.
+
+    Raises Unfoldable at an event that is unreadable or of a newer version; with `force` such events are left out.
+    """
+    for record in records:
+        if isinstance(record.event, UnreadableEvent | NewerEvent):
+            if not force:
+                raise unfoldable(record)
+            continue
+        projection.apply(record)
+    return projection
+
+
+def unfoldable(record: RecordedEvent) -> Unfoldable:
+    """The error at an event that no fold goes past."""
+    event = record.event
+    if isinstance(event, NewerEvent):
+        what = f"has version {event.v} of its data, newer than this runjournal knows"
+    else:
+        what = f"can't be read ({event.reason if isinstance(event, UnreadableEvent) else 'unknown'})"
+    return Unfoldable(record.run_id, record.seq, record.type, what)
+
+
+def dump_bytes(data: Any) -> bytes:
+    """A dump as bytes, the same everywhere: JSON with sorted keys."""
+    return orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+
+
+@dataclass(slots=True)
+class RunState:
+    """The folded state of a run after the event `seq`, whose hash is `hash`; `at` is that event's time.
+
+    `offset` is the number of events of the runs that this one goes on from: `offset + seq` orders a line of runs.
+    """
+
+    NAME: ClassVar[str] = "run_state"
+
+    run_id: str = ""
+    offset: int = 0
+    seq: int = 0
+    hash: str | None = None
+    at: str = ""
+    skipped: int = 0
+    status: status.Status = field(default_factory=status.Status)
+    steps: steps.Steps = field(default_factory=steps.Steps)
+    transcript: transcript.Transcript = field(default_factory=transcript.Transcript)
+    memory: memory.Memory = field(default_factory=memory.Memory)
+    plan: plan.Plan = field(default_factory=plan.Plan)
+    prompt: prompt.Prompt = field(default_factory=prompt.Prompt)
+    costs: costs.Costs = field(default_factory=costs.Costs)
+    calls: calls.Calls = field(default_factory=calls.Calls)
+    approvals: approvals.Approvals = field(default_factory=approvals.Approvals)
+    inbox: inbox.Inbox = field(default_factory=inbox.Inbox)
+
+    # Reading.
+
+    @property
+    def overlay_open(self) -> bool:
+        """Whether a step is open, so that what it did to the context is uncommitted."""
+        return self.steps.open is not None
+
+    def call_facts(self, call_id: str) -> CallFacts | None:
+        """For the guarded append."""
+        return self.calls.facts(call_id)
+
+    def question_open(self, approval_id: str) -> bool:
+        """For the guarded append."""
+        question = self.approvals.known.get(approval_id)
+        return question is not None and question.decision is None
+
+    def answered(self, wait: Mapping[str, Any]) -> bool:
+        """Whether what a run waits for has come."""
+        kind, key = wait["kind"], wait["id"]
+        if kind == "child":
+            return self.inbox.children.get(key, "running") != "running"
+        if kind == "signal":
+            return any(signal[2] == key for signal in self.inbox.signals)
+        if kind == "timer":
+            return False
+        if (question := self.approvals.known.get(key)) is not None:
+            return question.decision is not None
+        call = self.calls.known.get(key)
+        return call is None or call.status == "unknown" or not call.unresolved
+
+    # Folding.
+
+    @classmethod
+    def initial(cls) -> Self:
+        """The state before the first event."""
+        return cls()
+
+    def apply(self, record: RecordedEvent) -> None:
+        """Fold one event in, in place. Raises Unfoldable."""
+        event = record.event
+        for handler in _dispatch().get(type(event), ()):
+            handler(self, record, event)
+        if type(event) in _UNFOLDABLE:
+            raise unfoldable(record)
+        self.run_id, self.seq, self.hash, self.at = record.run_id, record.seq, record.hash, record.at
+        if self.status.waits and not self.status.woken and record.type in _WAKING:
+            self.status.woken = any(self.answered(wait) for wait in self.status.waits)
+
+    def fold(self, records: Iterable[RecordedEvent], *, force: bool = False) -> Self:
+        """Fold events in, in place; gives itself back. With `force`, `skipped` counts the events left out."""
+        apply = self.apply
+        for record in records:
+            if force and type(record.event) in _UNFOLDABLE:
+                self.run_id, self.seq, self.hash, self.at = record.run_id, record.seq, record.hash, record.at
+                self.skipped += 1
+            else:
+                apply(record)
+        return self
+
+    def _step_started(self, _: RecordedEvent, __: e.StepStarted) -> None:
+        for context in (self.transcript, self.memory, self.plan):
+            context.begin()
+
+    def _step_completed(self, record: RecordedEvent, event: e.StepCompleted) -> None:
+        step = self.steps.open
+        for context in (self.transcript, self.memory, self.plan):
+            context.commit()
+        sent = self.calls.complete_step()
+        if step is not None:
+            if sent and step.kind == "do" and step.key is None:
+                self.steps.spent.append(step.id)
+            self.inbox.take(step.took or ())
+            self.approvals.complete_step(step.id)
+        self.steps.on_completed(record, event)
+        self.status.progress()
+
+    def _step_failed(self, record: RecordedEvent, event: e.StepFailed) -> None:
+        for context in (self.transcript, self.memory, self.plan):
+            context.drop()
+        self.calls.fail_step()
+        self.steps.on_failed(record, event)
+        self.status.progress()
+
+    def _call_ended(self, _: RecordedEvent, __: calls.AnyEnd) -> None:
+        self.status.progress()
+
+    def _model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
+        call = self.calls.known.get(event.call_id)
+        self.costs.on_model(call.tool if call else "unknown", event)
+
+    def _asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
+        step = self.steps.open
+        self.approvals.ask(record, event, step.id if step else "", step.attempt if step else 0)
+
+    # Dumping.
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON; the same bytes for the same events, by `dump_bytes`."""
+        data: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
+        for name in _FOLDS:
+            part = getattr(self, name)
+            data[name] = part.dump() if hasattr(part, "dump") else {f.name: getattr(part, f.name) for f in fields(part)}
+        return data
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `dump`. Raises InvalidArgument if it isn't one."""
+        try:
+            folds = {name: kind.load(data[name]) if hasattr(kind, "load") else kind(**data[name]) for name, kind in _FOLDS.items()}
+            return cls(**{name: data[name] for name in _PLAIN}, **folds)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidArgument(f"this is no dump of a RunState: {type(error).__name__}") from None
+
+    @classmethod
+    def version(cls) -> str:
+        """SHA-256, in hex, over the versions of all folds and of every upcaster: a dump of another is not loaded."""
+        parts = [f"{name}={kind.VERSION}" for name, kind in sorted(_FOLDS.items())]
+        parts += [f"{event_type}@{version}" for event_type, version in sorted(upcasters())]
+        return hashlib.sha256(";".join([f"{cls.NAME}={_VERSION}", *parts]).encode()).hexdigest()
+
+
+_VERSION: Final = 1
+_PLAIN: Final = ("run_id", "offset", "seq", "hash", "at", "skipped")
+_FOLDS: Final[dict[str, Any]] = {
+    "status": status.Status,
+    "steps": steps.Steps,
+    "transcript": transcript.Transcript,
+    "memory": memory.Memory,
+    "plan": plan.Plan,
+    "prompt": prompt.Prompt,
+    "costs": costs.Costs,
+    "calls": calls.Calls,
+    "approvals": approvals.Approvals,
+    "inbox": inbox.Inbox,
+}
+_UNFOLDABLE: Final = frozenset({UnreadableEvent, NewerEvent})
+_WAKING: Final = frozenset(
+    {"run.waiting", "approval.resolved", "tool.resolved", "signal.received", "child.finished"}
+)
+Handler = Callable[[RunState, RecordedEvent, Any], None]
+
+
+def _through(name: str, method: Callable[[Any, RecordedEvent, Any], None]) -> Handler:
+    get = getattr(RunState, name).__get__
+    return lambda state, record, event: method(get(state), record, event)
+
+
+@cache
+def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
+    """Event class -> what folds it, in order. Costs go before calls, which may forget the call; steps after both."""
+    table: dict[type[Event], list[Handler]] = {
+        e.StepStarted: [RunState._step_started],  # noqa: SLF001 - the class's own table
+        e.StepCompleted: [RunState._step_completed],  # noqa: SLF001
+        e.StepFailed: [RunState._step_failed],  # noqa: SLF001
+        e.ModelCompleted: [RunState._model_ended, RunState._call_ended],  # noqa: SLF001
+        e.ModelFailed: [RunState._model_ended, RunState._call_ended],  # noqa: SLF001
+        e.ToolCompleted: [RunState._call_ended],  # noqa: SLF001
+        e.ToolFailed: [RunState._call_ended],  # noqa: SLF001
+        e.ApprovalRequested: [RunState._asked],  # noqa: SLF001
+    }
+    parts: tuple[tuple[str, Mapping[type[Event], Any]], ...] = (
+        ("status", status.HANDLERS),
+        ("transcript", transcript.HANDLERS),
+        ("memory", memory.HANDLERS),
+        ("plan", plan.HANDLERS),
+        ("prompt", prompt.HANDLERS),
+        ("costs", costs.HANDLERS),
+        ("calls", calls.HANDLERS),
+        ("approvals", approvals.HANDLERS),
+        ("inbox", inbox.HANDLERS),
+        ("steps", steps.HANDLERS),
+    )
+    for name, handlers in parts:
+        for event_type, method in handlers.items():
+            if event_type not in (e.StepCompleted, e.StepFailed):  # composed above
+                table.setdefault(event_type, []).append(_through(name, method))
+    return {event_type: tuple(handlers) for event_type, handlers in table.items()}

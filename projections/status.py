@@ -1,0 +1,167 @@
+"""Where a run stands: its status, its owner, its rounds, what it waits for, and how it ended.
+
+The state machine's table is here; `log/authority.py` decides who may draw which of its arrows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from runjournal.log import events as e
+from runjournal.log.base import BlobRef, Event, RecordedEvent
+from runjournal.log.head import STATUS_AFTER, TERMINAL
+
+TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
+    "new": frozenset({"queued", "imported"}),
+    "queued": frozenset({"running", "cancelled", "failed"}),
+    "running": frozenset({"running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "queued"}),
+    "waiting": frozenset({"running", "failed", "cancelled"}),
+    "scheduled_retry": frozenset({"queued", "cancelled"}),
+    "completed": frozenset[str](),
+    "failed": frozenset[str](),
+    "cancelled": frozenset[str](),
+    "imported": frozenset[str](),
+}
+"""The arrows. running -> running is a step; an imported run stands alone."""
+
+STEP_TYPES: Final = frozenset({"step.started", "step.completed", "step.failed"})
+
+
+def arrow(status: str, event_type: str) -> str | None:
+    """Where an event of this type leads from `status`, `status` itself if it moves nothing, or None: no such arrow."""
+    if event_type in STEP_TYPES:
+        return "running" if "running" in TRANSITIONS[status] and status == "running" else None
+    after = STATUS_AFTER.get(event_type)
+    if after is None:
+        return status
+    if event_type == "run.claimed" and status == "running":
+        return None  # running -> running is a step; an owner is replaced by way of queued
+    return after if after in TRANSITIONS[status] else None
+
+
+@dataclass(slots=True)
+class Status:
+    """See the module. `*_seq` point at the events that hold the values; `stuck` counts recoveries since progress."""
+
+    VERSION: ClassVar[int] = 1
+
+    status: str = "new"
+    kind: str = ""
+    title: str | None = None
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    scope: str = ""
+    parent_run_id: str | None = None
+    link: str | None = None
+    base: dict[str, Any] | None = None
+    path: str | None = None
+    budget: dict[str, Any] | None = None
+    code_version: str | None = None
+    epoch: int = 0
+    owner: str | None = None
+    round: int = 1
+    stuck: int = 0
+    recoveries: int = 0
+    waits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    woken: bool = False
+    due_at: str | None = None
+    cancel: str | None = None
+    queued_at: str | None = None
+    started_at: str | None = None
+    updated_at: str | None = None
+    ended_at: str | None = None
+    input_seq: int | None = None
+    output_seq: int | None = None
+    error: dict[str, Any] | None = None
+    cause: str | None = None
+    left: list[list[Any]] = field(default_factory=list[list[Any]])
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the run has ended."""
+        return self.status in TERMINAL
+
+    def on_queued(self, record: RecordedEvent, event: e.RunQueued) -> None:
+        """The run begins."""
+        self.status, self.kind, self.title = "queued", event.kind, event.title
+        self.tags, self.scope = dict(event.tags or {}), event.scope or record.run_id
+        self.parent_run_id, self.link, self.base = event.parent_run_id, event.link, event.base
+        self.budget, self.code_version, self.due_at = event.budget, event.code_version, event.not_before
+        self.queued_at, self.input_seq = record.at, record.seq
+
+    def on_imported(self, record: RecordedEvent, event: e.RunImported) -> None:
+        """The run happened elsewhere."""
+        self.status, self.kind, self.title, self.scope = "imported", event.kind, event.title, record.run_id
+        self.parent_run_id, self.path, self.queued_at = event.parent_run_id, event.path, record.at
+
+    def on_claimed(self, record: RecordedEvent, event: e.RunClaimed) -> None:
+        """A new owner."""
+        self.status, self.epoch, self.owner = "running", event.epoch, event.worker
+        self.waits, self.woken, self.due_at = [], False, None
+        self.started_at = self.started_at or record.at
+        self.code_version = event.code_version or self.code_version
+
+    def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
+        """Free again; a recovery is counted before it is made."""
+        self.status, self.owner, self.due_at = "queued", None, None
+        if event.reason in ("lease_expired", "owner_dead"):
+            self.stuck += 1
+            self.recoveries += 1
+
+    def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
+        """Given back until something has come; having got here is progress."""
+        self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
+        self.woken, self.stuck = False, 0
+
+    def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
+        """A round is over."""
+        self.status, self.owner, self.round, self.due_at = "scheduled_retry", None, self.round + 1, event.due_at
+        self.error, self.left = event.error, event.left
+
+    def on_completed(self, record: RecordedEvent, _: e.RunCompleted) -> None:
+        """It ended well."""
+        self._end("completed", record)
+        self.output_seq = record.seq
+
+    def on_failed(self, record: RecordedEvent, event: e.RunFailed) -> None:
+        """It ended badly."""
+        self._end("failed", record)
+        self.error, self.cause, self.left = event.error, event.cause, event.left
+
+    def on_cancelled(self, record: RecordedEvent, _: e.RunCancelled) -> None:
+        """It was stopped."""
+        self._end("cancelled", record)
+
+    def on_cancel_requested(self, _: RecordedEvent, event: e.RunCancelRequested) -> None:
+        """It is to stop; the sharper mode counts."""
+        self.cancel = "now" if "now" in (event.mode, self.cancel) else event.mode
+
+    def _end(self, status: str, record: RecordedEvent) -> None:
+        self.status, self.ended_at, self.owner = status, record.at, None
+        self.waits, self.woken, self.due_at = [], False, None
+
+    def progress(self) -> None:
+        """A call or a step ended: recoveries before it don't count any more."""
+        self.stuck = 0
+
+
+Handler = Any  # a method of a fold that takes (record, event)
+
+HANDLERS: Final[Mapping[type[Event], Handler]] = {
+    e.RunQueued: Status.on_queued,
+    e.RunImported: Status.on_imported,
+    e.RunClaimed: Status.on_claimed,
+    e.RunRequeued: Status.on_requeued,
+    e.RunWaiting: Status.on_waiting,
+    e.RunRetryScheduled: Status.on_retry_scheduled,
+    e.RunCompleted: Status.on_completed,
+    e.RunFailed: Status.on_failed,
+    e.RunCancelled: Status.on_cancelled,
+    e.RunCancelRequested: Status.on_cancel_requested,
+}
+
+
+def reference(value: Any) -> Any:
+    """A value for a dump: a blob by its reference, anything else as it is."""
+    return {"$blob": value.sha256, "bytes": value.bytes} if isinstance(value, BlobRef) else value

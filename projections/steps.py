@@ -1,0 +1,124 @@
+"""The steps of a run: the open one, its attempts and entries, the failures nobody has got past, and what is done.
+
+Bounded: of completed steps the last `steps_recent_max` are kept, the rest is in the table step_ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.limits import steps_recent_max
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """The step that is open. `attempt` and `entry` count from 1; `since` is the seq of the attempt's first start."""
+
+    index: int
+    id: str
+    name: str
+    kind: str
+    key: str | None
+    attempt: int
+    entry: int
+    since: int
+    started_at: str
+    took: list[str] | None = None
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Steps:
+    """See the module.
+
+    `recent` holds [id, index, attempts, entries, seq of its end] of the last completed steps, oldest first; `failures`
+    [seq, step id, attempt, kind, error] since a step last completed; `attempts` how often each step that isn't
+    complete has failed; `uses` how often each repeated name has completed; `redo` the step that failed last, if none
+    was started since; `spent` each `do` without a key that sent something.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    last_index: int = -1
+    open: OpenStep | None = None
+    redo: str | None = None
+    completed_count: int = 0
+    failed_count: int = 0
+    recent: list[list[Any]] = field(default_factory=list[list[Any]])
+    attempts: dict[str, int] = field(default_factory=dict[str, int])
+    failures: list[list[Any]] = field(default_factory=list[list[Any]])
+    uses: dict[str, int] = field(default_factory=dict[str, int])
+    spent: list[str] = field(default_factory=list[str])
+
+    @property
+    def next_index(self) -> int:
+        """The index that the run goes on with: of the open or failed step, else the one after the last."""
+        return self.last_index if self.open or self.redo else self.last_index + 1
+
+    @property
+    def completed(self) -> list[str]:
+        """The ids of the last completed steps, oldest first."""
+        return [step[0] for step in self.recent]
+
+    def on_started(self, record: RecordedEvent, event: e.StepStarted) -> None:
+        """An entry begins; the same index again is the same step, entered again."""
+        again = self.open if self.open and self.open.id == event.id and self.open.attempt == event.attempt else None
+        self.open = OpenStep(
+            event.index, event.id, event.name, event.kind, event.key, event.attempt, event.entry,
+            again.since if again else record.seq, record.at,
+        )  # fmt: skip
+        self.last_index, self.redo = event.index, None
+
+    def on_completed(self, record: RecordedEvent, _: e.StepCompleted) -> None:
+        """The step is done, and so are the failures before it."""
+        step = self.open
+        if step is None:
+            return
+        self.open, self.redo, self.failures = None, None, []
+        self.completed_count += 1
+        self.recent.append([step.id, step.index, step.attempt, step.entry, record.seq])
+        del self.recent[:-steps_recent_max]
+        self.attempts.pop(step.id, None)
+        if step.kind == "repeat":
+            self.uses[step.name] = self.uses.get(step.name, 0) + 1
+
+    def on_failed(self, record: RecordedEvent, event: e.StepFailed) -> None:
+        """This attempt is over; the next one keeps the index."""
+        step = self.open
+        if step is None:
+            return
+        self.open, self.redo = None, step.id
+        self.failed_count += 1
+        self.attempts[step.id] = self.attempts.get(step.id, 0) + 1
+        error = {name: value for name, value in event.error.items() if name != "traceback"}
+        self.failures.append([record.seq, step.id, step.attempt, step.kind, error | {"transient": event.transient}])
+
+    def on_signal_taken(self, _: RecordedEvent, event: e.SignalTaken) -> None:
+        """The open step has looked into the inbox."""
+        if self.open is not None:
+            self.open.took = [*(self.open.took or []), *event.signal_ids]
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        names = (name for name in self.__slots__ if name != "open")
+        return {name: getattr(self, name) for name in names} | {"open": self.open.dump() if self.open else None}
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Steps:
+        """The inverse of `dump`."""
+        return cls(**data | {"open": OpenStep(**data["open"]) if data["open"] else None})
+
+
+HANDLERS: Final[Mapping[type[Event], Any]] = {
+    e.StepStarted: Steps.on_started,
+    e.StepCompleted: Steps.on_completed,
+    e.StepFailed: Steps.on_failed,
+    e.SignalTaken: Steps.on_signal_taken,
+}

@@ -1,0 +1,177 @@
+"""The transcript: which messages the context holds, by reference. The messages themselves are read lazily.
+
+`Transcript` is bounded: first and last seq, counts, and the hash of the last message's event, which through the chain
+pins every message before it. `messages` walks the log and gives what the context holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, NamedTuple
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, Json, RecordedEvent
+
+
+@dataclass(slots=True)
+class Extent:
+    """A stretch of transcript. `digest` is the hash of its last event; `compacted` [seq, upto_seq] of the newest summary."""
+
+    first_seq: int | None = None
+    last_seq: int | None = None
+    count: int = 0
+    digest: str | None = None
+    roles: dict[str, int] = field(default_factory=dict[str, int])
+    last_ids: dict[str, str] = field(default_factory=dict[str, str])
+    compacted: list[int] | None = None
+
+    def copy(self) -> Extent:
+        """A copy that can be changed."""
+        return replace(self, roles=dict(self.roles), last_ids=dict(self.last_ids))
+
+    def add(self, record: RecordedEvent, role: str, message_id: str | None) -> None:
+        """One more message, or more of the last one of its role, if it has the same id."""
+        self.first_seq = self.first_seq or record.seq
+        self.last_seq, self.digest = record.seq, record.hash
+        if message_id is None:
+            self.last_ids.pop(role, None)
+        elif self.last_ids.get(role) == message_id:
+            return
+        else:
+            self.last_ids[role] = message_id
+        self.count += 1
+        self.roles[role] = self.roles.get(role, 0) + 1
+
+
+@dataclass(slots=True)
+class Transcript:
+    """The committed context, and what the open step would make of it."""
+
+    VERSION: ClassVar[int] = 1
+
+    base: Extent = field(default_factory=Extent)
+    overlay: Extent | None = None
+
+    @property
+    def view(self) -> Extent:
+        """What the open step sees; the committed context if none is open."""
+        return self.overlay or self.base
+
+    def on_queued(self, record: RecordedEvent, event: e.RunQueued) -> None:
+        """The messages that a run begins with."""
+        for message in event.messages or ():
+            self.base.add(record, message["role"], message.get("message_id"))
+
+    def on_message(self, record: RecordedEvent, event: e.MessageAppended) -> None:
+        """The owner's messages in an open step go to its overlay."""
+        extent = self.base if self.overlay is None or not record.epoch else self.overlay
+        extent.add(record, event.role, event.message_id)
+
+    def on_compacted(self, record: RecordedEvent, event: e.ContextCompacted) -> None:
+        """A summary stands in for the messages up to a seq."""
+        extent = self.base if self.overlay is None or not record.epoch else self.overlay
+        extent.compacted = [record.seq, event.upto_seq]
+
+    def begin(self) -> None:
+        """A step starts: what it appends is uncommitted; what an earlier entry appended is dropped."""
+        self.overlay = self.base.copy()
+
+    def commit(self) -> None:
+        """The step completed."""
+        if self.overlay is not None:
+            self.base, self.overlay = self.overlay, None
+
+    def drop(self) -> None:
+        """The step failed."""
+        self.overlay = None
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: extent and {n: getattr(extent, n) for n in extent.__slots__} for name, extent in
+                (("base", self.base), ("overlay", self.overlay))}  # fmt: skip
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Transcript:
+        """The inverse of `dump`."""
+        return cls(Extent(**data["base"]), Extent(**data["overlay"]) if data["overlay"] else None)
+
+
+HANDLERS: Final[Mapping[type[Event], Any]] = {
+    e.RunQueued: Transcript.on_queued,
+    e.MessageAppended: Transcript.on_message,
+    e.ContextCompacted: Transcript.on_compacted,
+}
+
+
+class Message(NamedTuple):
+    """A message of the context; `committed` is False for one of a step that is still open."""
+
+    seq: int
+    role: str
+    content: Json
+    message_id: str | None = None
+    provider: str | None = None
+    raw: Json = None
+    committed: bool = True
+
+
+def messages(records: Iterable[RecordedEvent], *, compacted: bool = False) -> Iterator[Message]:
+    """The messages of a run's context, from its events in order: those of failed attempts left out.
+
+    Those of a step that is open at the end come last, uncommitted. With `compacted`, the newest summary stands in for
+    what it summarises, as a system message; this holds all later messages in memory, the default only an open step's.
+    """
+    if compacted:
+        yield from _compacted(records)
+        return
+    for item in _walk(records):
+        if isinstance(item, Message):
+            yield item
+
+
+def _compacted(records: Iterable[RecordedEvent]) -> Iterator[Message]:
+    held: list[Message] = []
+    for item in _walk(records):
+        if isinstance(item, Message):
+            held.append(item)
+        else:
+            event = item.event
+            summary = Message(item.seq, "system", event.summary if isinstance(event, e.ContextCompacted) else None)
+            upto = event.upto_seq if isinstance(event, e.ContextCompacted) else 0
+            held = [summary, *(message for message in held if message.seq > upto)]
+    yield from held
+
+
+def _walk(records: Iterable[RecordedEvent]) -> Iterator[Message | RecordedEvent]:
+    pending: list[Message | RecordedEvent] | None = None
+    for record in records:
+        event = record.event
+        item: Message | RecordedEvent
+        match event:
+            case e.MessageAppended():
+                item = Message(record.seq, event.role, event.content, event.message_id, event.provider, event.raw)
+            case e.ContextCompacted():
+                item = record
+            case e.RunQueued():
+                for m in event.messages or ():
+                    yield Message(record.seq, m["role"], m["content"], m.get("message_id"), m.get("provider"), m.get("raw"))
+                continue
+            case e.StepStarted():
+                pending = []
+                continue
+            case e.StepCompleted():
+                yield from pending or ()
+                pending = None
+                continue
+            case e.StepFailed():
+                pending = None
+                continue
+            case _:
+                continue
+        if pending is None or not record.epoch:
+            yield item
+        else:
+            pending.append(item)
+    for item in pending or ():
+        yield item._replace(committed=False) if isinstance(item, Message) else item

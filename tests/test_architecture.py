@@ -1,0 +1,410 @@
+"""The architecture, by AST: which way imports point, where third parties live, how long a module may be.
+
+Each rule is a function that takes sources (path in the checkout -> text) and returns violations. Imports count wherever
+they stand: at the top, in a function, under TYPE_CHECKING.
+"""
+
+import ast
+import fnmatch
+import graphlib
+import importlib
+import importlib.util
+import io
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES_MAX = 400
+
+# Each of the three folders, with the import name that it has and must insist on.
+FOLDERS = {"journal": "runjournal", "projections": "runjournal.projections", "cli": "runjournal.cli"}
+
+# From the bottom up. A module may import from its own layer and from those below; the first pattern that fits counts.
+LAYERS = [("journal/log/*", 0), ("projections/*", 1), ("journal/*", 2), ("cli/*", 3)]
+
+# Third parties by import name, with the modules that may import them; what is not here is no declared dependency.
+HOMES = {
+    "apsw": ["journal/log/sqlite*.py", "journal/log/recorder.py"],
+    "click": ["cli/*"],
+    "cryptography": ["journal/*"],
+    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py", "journal/log/postgres.py"],
+    "genai_prices": ["journal/*", "projections/*"],
+    "hypothesis": ["journal/testing/*"],
+    "orjson": ["*"],
+    "prometheus_client": ["journal/*", "cli/*"],
+    "psycopg": ["journal/log/postgres.py"],
+    "psycopg_pool": ["journal/log/postgres.py"],
+    "rich": ["cli/*"],
+}
+
+Sources = Mapping[str, str]
+
+
+class Import(NamedTuple):
+    """One imported module or name.
+
+    ``from .base import Event`` in line 13 of events.py is
+    Import("journal/log/events.py", 13, 1, "runjournal.log.base", "Event").
+    """
+
+    path: str  # of the importing module
+    line: int
+    level: int | None  # how many dots; None for a call of import_module, which has no spelling to choose
+    target: str  # the module, absolute
+    name: str | None = None  # what is taken from it, if that is no module
+
+
+def checkout() -> dict[str, str]:
+    """The sources of the three folders."""
+    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+    return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+def module_name(path: str) -> str:
+    """``journal/log/events.py`` -> ``runjournal.log.events``."""
+    folder, *rest = PurePosixPath(path).with_suffix("").parts
+    return ".".join([FOLDERS[folder], *(part for part in rest if part != "__init__")])
+
+
+def package_name(path: str) -> str:
+    """The package that the dots of a relative import in this module start from."""
+    return module_name((PurePosixPath(path).parent / "__init__.py").as_posix())
+
+
+def imports(sources: Sources) -> Iterator[Import]:
+    """Every import of every module, with names resolved to modules where they are one."""
+    modules = {module_name(path) for path in sources}
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.Import):
+                yield from (Import(path, node.lineno, 0, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    above = package_name(path).split(".")
+                    base = ".".join([*above[: len(above) - node.level + 1], *filter(None, [node.module])])
+                for alias in node.names:
+                    inner = f"{base}.{alias.name}"
+                    found = (inner, None) if inner in modules else (base, alias.name)
+                    yield Import(path, node.lineno, node.level, *found)
+            elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
+                match node.args:
+                    case [ast.Constant(value=str(target)), *_]:
+                        yield Import(path, node.lineno, None, importlib.util.resolve_name(target, package_name(path)))
+
+
+def _called(node: ast.Call) -> str | None:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return None
+
+
+def _ours(target: str) -> bool:
+    return target == "runjournal" or target.startswith("runjournal.")
+
+
+def _layer(path: str) -> int:
+    return next(layer for pattern, layer in LAYERS if fnmatch.fnmatch(path, pattern))
+
+
+# --- the rules -------------------------------------------------------------------------------------------------------
+
+
+def upward_imports(sources: Sources) -> list[str]:
+    """Imports that point from a lower layer to a higher one, or to a module that isn't there."""
+    layers = {module_name(path): _layer(path) for path in sources}
+    found = []
+    for each in imports(sources):
+        if _ours(each.target) and each.target not in layers:
+            found.append(f"{each.path}:{each.line} imports {each.target}, which doesn't exist")
+        elif _ours(each.target) and layers[each.target] > _layer(each.path):
+            found.append(f"{each.path}:{each.line} imports {each.target}, from a layer above")
+    return found
+
+
+def circles(sources: Sources) -> list[str]:
+    """A circle of imports, if there is one; the façade is left out, as nothing may import from it."""
+    graph: dict[str, set[str]] = {module_name(path): set() for path in sources}
+    for each in imports(sources):
+        source = module_name(each.path)
+        if each.target in graph and each.target != source and "runjournal" not in {source, each.target}:
+            graph[source].add(each.target)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return [" <- ".join(error.args[1])]
+    return []
+
+
+def misspelt_imports(sources: Sources) -> list[str]:
+    """Absolute imports inside a folder, relative ones across folders, and any from the façade."""
+    found = []
+    for each in imports(sources):
+        if not _ours(each.target):
+            continue
+        package = package_name(each.path)
+        siblings = {package, *(module_name(path) for path in sources if package_name(path) == package)}
+        if each.target == "runjournal":
+            found.append(f"{each.path}:{each.line} imports from the façade")
+        elif each.level is not None and each.level > 0 and each.target not in siblings:
+            found.append(f"{each.path}:{each.line} imports {each.target} of another folder by a relative name")
+        elif each.level == 0 and each.target in siblings:
+            found.append(f"{each.path}:{each.line} imports {each.target} of its own folder by an absolute name")
+    return found
+
+
+def strayed_third_parties(sources: Sources) -> list[str]:
+    """Imports of third parties outside their homes, and of those that are no dependency of ours."""
+    found = []
+    for each in imports(sources):
+        top = each.target.partition(".")[0]
+        if top == "runjournal" or top in sys.stdlib_module_names:
+            continue
+        if not any(fnmatch.fnmatch(each.path, home) for home in HOMES.get(top, [])):
+            found.append(f"{each.path}:{each.line} imports {top}; its home: {HOMES.get(top, 'none')}")
+    return found
+
+
+def code_lines(text: str) -> int:
+    """The lines that hold code: neither blank, nor comment, nor docstring."""
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()), end_lineno=int(end)):
+                lines.difference_update(range(node.lineno, end + 1))
+    return len(lines)
+
+
+def long_modules(sources: Sources) -> list[str]:
+    """Modules with more lines of code than LINES_MAX."""
+    counts = {path: code_lines(text) for path, text in sources.items()}
+    return [f"{path} has {count} lines of code" for path, count in counts.items() if count > LINES_MAX]
+
+
+def unsorted_facade(sources: Sources) -> list[str]:
+    """A façade without a literal, sorted `__all__` that names everything once."""
+    for node in ast.parse(sources["journal/__init__.py"]).body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id="__all__")], value=value)
+                | ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.expr() as value)
+            ):
+                names = ast.literal_eval(value)
+                return [] if list(names) == sorted(set(names)) else ["journal/__init__.py: __all__ is not sorted"]
+    return ["journal/__init__.py has no __all__"]
+
+
+def open_doors(sources: Sources) -> list[str]:
+    """Folders whose `__init__` doesn't open with ``if __name__ != "<its import name>": raise ImportError(...)``."""
+    return [
+        f"{folder}/__init__.py accepts another name than {name}"
+        for folder, name in FOLDERS.items()
+        if not any(_refuses(node, name) for node in ast.parse(sources.get(f"{folder}/__init__.py", "")).body)
+    ]
+
+
+def undescribed_tests(sources: Sources) -> list[str]:
+    """Tests whose docstring isn't one sentence, which may take several lines."""
+    found = []
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                docstring = ast.get_docstring(node) or ""
+                if not docstring.endswith(".") or "\n\n" in docstring:
+                    found.append(f"{path}:{node.lineno} {node.name} doesn't say in one sentence what it shows")
+    return found
+
+
+def _refuses(node: ast.stmt, name: str) -> bool:
+    match node:
+        case ast.If(
+            test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.NotEq()], comparators=[ast.Constant(value=value)]),
+            body=[*_, ast.Raise(exc=ast.Call(func=ast.Name(id="ImportError")))],
+        ):
+            return value == name
+    return False
+
+
+# --- the checkout obeys them -----------------------------------------------------------------------------------------
+
+
+RULES = [upward_imports, circles, misspelt_imports, strayed_third_parties, long_modules, unsorted_facade, open_doors]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_checkout(rule):
+    """The sources of the checkout break no rule of the architecture."""
+    assert [] == rule(checkout())
+
+
+def test_tests():
+    """Every test says in one sentence what it shows."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [] == undescribed_tests({file.relative_to(ROOT).as_posix(): file.read_text("utf-8") for file in files})
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_other_import_names(folder):
+    """A folder that is found on the path by its own name refuses to be imported."""
+    spec = importlib.util.spec_from_file_location(folder, ROOT / folder / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ImportError, match="runjournal"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_facade_resolves():
+    """Every name of the façade can be had, and an unknown one is an AttributeError."""
+    facade = importlib.import_module("runjournal")
+    assert [] == [name for name in facade.__all__ if getattr(facade, name, None) is None]
+    with pytest.raises(AttributeError):
+        _ = facade.no_such_name
+
+
+# --- the rules bite: planted violations ------------------------------------------------------------------------------
+
+CLEAN = {
+    "journal/__init__.py": 'if __name__ != "runjournal":\n    raise ImportError("no")\n__all__ = ["Journal", "open"]\n',
+    "journal/journal.py": "from runjournal.log.events import Event\nfrom runjournal.projections import state\n",
+    "journal/log/__init__.py": "",
+    "journal/log/events.py": "import json\nfrom . import codec\n",
+    "journal/log/codec.py": "import orjson\n",
+    "journal/log/sqlite_reads.py": "import apsw.ext\n",
+    "journal/testing/__init__.py": "from runjournal.journal import Journal\n",
+    "projections/__init__.py": 'if __name__ != "runjournal.projections":\n    raise ImportError("no")\n',
+    "projections/state.py": "from runjournal.log.events import Event\nfrom .costs import Costs\n",
+    "projections/costs.py": "import decimal\n",
+    "cli/__init__.py": 'if __name__ != "runjournal.cli":\n    raise ImportError("no")\n',
+    "cli/show.py": "import click\nfrom runjournal.journal import Journal\n",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_clean_tree(rule):
+    """A tree that obeys the rules has no violation."""
+    assert [] == rule(CLEAN)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("journal/log/codec.py", "from runjournal.projections.costs import Costs"),
+        ("journal/log/codec.py", "def f():\n    import runjournal.projections.costs"),
+        ("journal/log/codec.py", "import importlib\nimportlib.import_module('runjournal.journal')"),
+        ("projections/costs.py", "from runjournal.journal import Journal"),
+        ("projections/costs.py", "from runjournal.testing import fakes"),
+        (
+            "journal/journal.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from runjournal.cli import show",
+        ),
+        ("journal/testing/__init__.py", "from runjournal.cli.show import show"),
+        ("projections/costs.py", "from runjournal.log.no_such_module import x"),
+    ],
+)
+def test_upward_import(path, text):
+    """An import that points up is found, wherever it stands."""
+    assert 1 == len(upward_imports({**CLEAN, path: text}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .events import Event",
+        "def f():\n    from . import events",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .events import Event",
+    ],
+)
+def test_circle(text):
+    """A circle is found, also when one of its imports is lazy or for types only."""
+    (circle,) = circles({**CLEAN, "journal/log/codec.py": text})
+    assert "runjournal.log.codec" in circle
+    assert "runjournal.log.events" in circle
+
+
+def test_circle_through_a_package():
+    """A package's `__init__` is a module like any other in a circle."""
+    planted = {"projections/__init__.py": "from .state import State", "projections/costs.py": "from . import VERSION"}
+    assert 1 == len(circles({**CLEAN, **planted}))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("journal/log/events.py", "from runjournal.log.codec import dumps"),
+        ("journal/log/events.py", "from runjournal.log import codec"),
+        ("journal/journal.py", "from .log.events import Event"),
+        ("journal/testing/__init__.py", "from ..journal import Journal"),
+        ("journal/testing/__init__.py", "from .. import journal"),
+        ("cli/show.py", "from runjournal import Journal"),
+        ("cli/show.py", "import runjournal"),
+        ("journal/journal.py", "from . import Journal"),
+        ("journal/testing/__init__.py", "def f():\n    from runjournal import Journal"),
+    ],
+)
+def test_misspelt_import(path, text):
+    """An import in the wrong spelling, or from the façade, is found."""
+    assert 1 == len(misspelt_imports({**CLEAN, path: text}))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("journal/journal.py", "import click"),
+        ("projections/costs.py", "from rich.table import Table"),
+        ("journal/log/codec.py", "import apsw"),
+        ("journal/journal.py", "def f():\n    import apsw"),
+        ("journal/log/sqlite_reads.py", "import psycopg"),
+        ("journal/log/sqlite_reads.py", "from eventsourcing.persistence import StoredEvent"),
+        ("journal/journal.py", "import hypothesis"),
+        ("cli/show.py", "import requests"),
+    ],
+)
+def test_strayed_third_party(path, text):
+    """A third party outside its home, or one that we don't depend on, is found."""
+    assert 1 == len(strayed_third_parties({**CLEAN, path: text}))
+
+
+def test_long_module():
+    """A module of 401 lines of code is found; blanks, comments and docstrings don't count."""
+    prose = '"""Doc.\n\nMore.\n"""\n\n# why\n' + "\n" * 500
+    assert [] == long_modules({**CLEAN, "cli/show.py": prose + "x = 1\n" * 400})
+    assert 1 == len(long_modules({**CLEAN, "cli/show.py": prose + "x = 1\n" * 401}))
+
+
+def test_code_lines():
+    """A text in several lines counts all its lines if it is code, and none if it is a docstring."""
+    assert 3 == code_lines('x = """a\n\nb"""\n')
+    assert 2 == code_lines('def f():\n    """Doc.\n\n    More.\n    """\n    return 1  # why\n')
+
+
+@pytest.mark.parametrize("line", ['__all__ = ["b", "a"]', '__all__ = ["a", "a"]', "", '__all__ = ("b", "B")'])
+def test_unsorted_facade(line):
+    """A façade whose `__all__` is unsorted, repeats itself or is missing is found."""
+    assert 1 == len(unsorted_facade({**CLEAN, "journal/__init__.py": line}))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize(
+    "text",
+    ["", 'if __name__ != "journal":\n    raise ImportError("no")\n', 'if __name__ != "runjournal":\n    pass\n'],
+)
+def test_open_door(folder, text):
+    """An `__init__` that accepts any name, or insists on a wrong one, is found."""
+    assert 1 == len(open_doors({**CLEAN, f"{folder}/__init__.py": text}))
+
+
+@pytest.mark.parametrize("body", ["pass", '"""no end"""', '"""A.\n\n    B.\n    """', "x = 1"])
+def test_undescribed_test(body):
+    """A test without a docstring, or with one of several paragraphs, is found."""
+    assert [] == undescribed_tests({"tests/test_x.py": 'def test_x():\n    """It works."""\ndef helper(): pass\n'})
+    assert 1 == len(undescribed_tests({"tests/test_x.py": f"def test_x():\n    {body}\n"}))
