@@ -66,22 +66,24 @@ class Appender:
         self._process = owner.here()
         self._cache: OrderedDict[str, Cached] = OrderedDict()
 
-    def append(self, batch: Batch) -> list[RecordedEvent]:
-        """Append all of a batch or nothing; gives the records. Raises what `Journal.append` says."""
-        if not batch.drafts:
-            raise InvalidArgument("an append needs at least one event")
-        if len(batch.drafts) > append_batch_events_max:
-            raise TooLarge(
-                f"{len(batch.drafts)} events in one append, at most append_batch_events_max = {append_batch_events_max}"
-            )
-        durable = any(e.is_durable(draft.event) for draft in batch.drafts)
+    def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
+        """Append all of these batches or nothing; gives the records of each. Raises what `Journal.append` says."""
+        for batch in batches:
+            _check_size(batch)
+        durable = any(e.is_durable(draft.event) for batch in batches for draft in batch.drafts)
+
+        def decide(tx: Transaction) -> list[list[RecordedEvent]]:
+            return [_Append(self, tx, batch).run() for batch in batches]
+
         try:
-            records = self._store.transact(lambda tx: _Append(self, tx, batch).run(), durable=durable)
+            appended = self._store.transact(decide, durable=durable)
         except BaseException:
-            self._cache.pop(batch.run_id, None)  # it may have folded what was then not written
+            for batch in batches:  # it may have folded what was then not written
+                self._cache.pop(batch.run_id, None)
             raise
-        self._checkpoint(batch.run_id, records)
-        return records
+        for batch, records in zip(batches, appended, strict=True):
+            self._checkpoint(batch.run_id, records)
+        return appended
 
     def scene(self, tx: Transaction, epoch: int, state: _Append) -> Scene:
         """What surrounds an append."""
@@ -128,12 +130,9 @@ class Appender:
         if len(self._cache) > states_cached_max:
             self._cache.popitem(last=False)
 
-    def forget(self, run_id: str | None = None) -> None:
-        """Drop what is kept of a run, or of all."""
-        if run_id is None:
-            self._cache.clear()
-        else:
-            self._cache.pop(run_id, None)
+    def forget(self, run_id: str) -> None:
+        """Drop what is kept of a run."""
+        self._cache.pop(run_id, None)
 
     def _checkpoint(self, run_id: str, records: Sequence[RecordedEvent]) -> None:
         entry = self._cache.get(run_id)
@@ -184,6 +183,7 @@ class _Append:
             gate.admit(draft)
             if isinstance(draft.event, e.RunClaimed):
                 epoch = draft.event.epoch
+                self._check_native()
             draft = self._placed(draft, epoch)  # noqa: PLW2901 - the same draft, at its place
             seq, prev = head.head_seq + 1, head.head_hash
             body = encode(draft, epoch=epoch, prev=prev)
@@ -253,6 +253,11 @@ class _Append:
         if event.index not in ((state.steps.last_index, state.steps.last_index + 1) if state.steps.redo else (state.steps.next_index,)):
             raise NotAllowed(f"run {run_id}: step {event.id}: expected index {state.steps.next_index}, got {event.index}")
 
+    def _check_native(self) -> None:
+        """A run that lives elsewhere is never claimed here: its owner may go on there."""
+        if self.before is not None and self.tx.imported(self.batch.run_id) is not None:
+            raise NotAllowed(f"run {self.batch.run_id} was imported from another store and lives there; fork it to go on")
+
     def _check_line(self, event: e.RunQueued) -> None:
         """A retry or restart goes on from the newest run of its line, once that has ended; nobody else takes its scope."""
         scope = event.scope or self.batch.run_id
@@ -291,6 +296,15 @@ def _same(rec: RecordedEvent, draft: Draft, tx: Transaction) -> bool:
     again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext)
     body = encode(again, epoch=rec.epoch, prev=rec.prev)
     return any(raw[3] == body for raw in tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
+
+
+def _check_size(batch: Batch) -> None:
+    """An append has some events, and not too many; what an importer has read of one file goes in whole."""
+    count = len(batch.drafts)
+    if not count:
+        raise InvalidArgument("an append needs at least one event")
+    if count > append_batch_events_max and batch.imported is None:
+        raise TooLarge(f"{count} events in one append, at most append_batch_events_max = {append_batch_events_max}")
 
 
 def _tags(event: e.RunQueued) -> str:

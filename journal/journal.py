@@ -142,13 +142,26 @@ class Journal:
         Raises WrongExpectation, NotAllowed, InvalidTransition, StaleEpoch, CancelRequested, CallEnded, NotNewest (all
         AppendRefused); InvalidArgument, Unstorable, TooLarge; StoreBusy, StoreFull, StoreReadOnly, OutcomeUnknown.
         """
-        if isinstance(run_id, Batch):
-            return self._appender.append(run_id)
-        return self._appender.append(self.batch(run_id, events, expect=expect, by=by, epoch=epoch, step=step))
+        batch = run_id
+        if not isinstance(batch, Batch):
+            batch = self.batch(batch, events, expect=expect, by=by, epoch=epoch, step=step)
+        return self._appender.append(batch)[0]
 
-    def append_imported(self, batch: Batch, imported: Import) -> list[RecordedEvent]:
-        """Append what an importer has read, with the note of how far it has read, in one transaction."""
-        return self._appender.append(replace(batch, imported=imported))
+    def append_all(self, batches: Sequence[Batch]) -> list[list[RecordedEvent]]:
+        """Append to several runs, all or nothing; gives the records of each batch, in their order.
+
+        Raises what `append` raises; what one batch is refused for, none is written.
+        """
+        return self._appender.append(*batches)
+
+    def imported(self, batch: Batch, note: Import) -> Batch:
+        """A batch of an importer, with the note of how far it has read; for `append_all`."""
+        return replace(batch, imported=note)
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """Drop what is kept of these runs in memory, after something else wrote them."""
+        for run_id in run_ids:
+            self._appender.forget(run_id)
 
     # Reading.
 

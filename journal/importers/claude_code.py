@@ -12,7 +12,7 @@
 `raw` of a message is the list of the records that it was made of, without what `content` holds; `{"json": line}` for
 one that holds what the journal can't (see `values.storable`). Calls keep the provider's ids, their policy is `unsafe`.
 A result without a call is note.added, code `orphan_result`. The rest of a message whose beginning was imported before,
-with other messages in between, is note.added, code `message_continued`: the transcript is never reordered.
+with other assistant messages in between, is note.added, code `message_continued`: order is that of the file.
 """
 
 from __future__ import annotations

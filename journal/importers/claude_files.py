@@ -112,7 +112,7 @@ def _session_path(path: str) -> str | None:
 
 
 def identify(source: Source, file: IO[bytes], known: Known) -> Identity | None:
-    """Which run the file is, by its first record; None if it holds none. Raises OSError."""
+    """Which run the file is, by its first record, which is an object; None if it holds none. Raises OSError."""
     first = _first_record(file)
     if first is None:
         return None
@@ -138,10 +138,8 @@ def _first_record(file: IO[bytes]) -> tuple[bytes, Mapping[str, Any]] | None:
             parsed = parse(line)
         except Bad:
             continue
-        if parsed is not None:
-            text, value = parsed
-            data = text.encode()
-            return data, dict_of(value) or {}
+        if parsed is not None and (record := dict_of(parsed[1])) is not None:
+            return parsed[0].encode(), record
     return None
 
 

@@ -98,7 +98,7 @@ class Group:
 class Part:
     """What one import adds to a message; it stands at its first line, `line`.
 
-    `continued`: the message began in an earlier import. `adjacent`: and it is still the last one of its run.
+    `continued`: the message began in an earlier import. `adjacent`: and it is still the last one of its role.
     """
 
     group: Group

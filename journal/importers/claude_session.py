@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from runjournal.log.events import (
     ChildSpawned,
@@ -70,7 +70,7 @@ class Chain:
     entries: list[tuple[str | None, One | Part | Orphan]] = field(
         default_factory=list[tuple[str | None, "One | Part | Orphan"]]
     )
-    last_message: str | None = None
+    last_message: str | None = None  # key of the last assistant message
 
 
 class Session:
@@ -174,7 +174,6 @@ class Session:
     def _user(self, chain: Chain, content: Json, raw: Json) -> None:
         results = [block for block in _blocks(content) if block.get("type") == "tool_result"]
         role = "tool" if results else "user"
-        chain.last_message = None
         self._add(chain, MessageAppended(role, content, provider=PROVIDER, raw=[raw]))
         for block in results:
             if provider_id := id_of(block.get("tool_use_id")):
@@ -266,7 +265,7 @@ def _blocks(content: Json) -> list[Obj]:
 def _wrapped(content: Json) -> list[Json]:
     """Content as a list of blocks; a text becomes one."""
     if isinstance(content, list):
-        blocks: list[Json] = content
+        blocks: list[Json] = cast("Any", content)  # one of the type checkers sees no list[Any] here
         return blocks
     if content is None:
         return []

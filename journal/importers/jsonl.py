@@ -16,14 +16,15 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import orjson
 
+from runjournal.log.base import RecordedEvent
 from runjournal.log.chain import event_hash
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
-from runjournal.log.store import Reading
+from runjournal.log.head import Head
 
 VERSION: Final = 1
 _DIGEST_CHARS: Final = 64
@@ -70,6 +71,18 @@ class Blob(NamedTuple):
 
 
 Entry: TypeAlias = Row | Blob
+
+
+class Stored(Protocol):
+    """What a store has already; every `Store` and transaction is one."""
+
+    def head(self, run_id: str) -> Head | None:
+        """The run's head, or None."""
+        ...
+
+    def read(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
+        """The run's events with after < seq <= upto, in order."""
+        ...
 
 
 def export_lines(rows: Iterable[Row], blob: Callable[[str], bytes | None]) -> Iterator[bytes]:
@@ -121,7 +134,7 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Entry]:
         raise BadExport(number + 1, "the file is cut: its last line should say how much it holds")
 
 
-def additions(entries: Iterable[Entry], stored: Reading) -> Iterator[Entry]:
+def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
     """What of an export a store doesn't have: all, the tail of a run, or nothing. Blobs are always given.
 
     Raises ImportConflict if the store has a run of the same id with another history.

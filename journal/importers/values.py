@@ -40,7 +40,7 @@ def _storable(value: Any, depth: int, changes: list[None]) -> Any:
         return clean
     if isinstance(value, dict | list):
         if depth < depth_max:
-            return _container(value, depth, changes)
+            return _container(cast("Any", value), depth, changes)
     elif not (
         (isinstance(value, int) and not int_min <= value <= int_max)
         or (isinstance(value, float) and not math.isfinite(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from .base import RecordedEvent, UnreadableEvent
@@ -17,8 +18,17 @@ def event_hash(run_id: str, seq: int, event_type: str, body: bytes) -> str:
 
     The body holds the previous hash, so one hash stands for the whole run up to `seq`.
     """
-    head = b"%b%b\0%b%b\0" % (DOMAIN, run_id.encode(), seq.to_bytes(8, "big"), event_type.encode())
-    return hashlib.sha256(head + body).hexdigest()
+    return hashlib.sha256(_run(run_id) + seq.to_bytes(8, "big") + _type(event_type) + body).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _run(run_id: str) -> bytes:
+    return DOMAIN + run_id.encode() + b"\0"
+
+
+@lru_cache(maxsize=1024)
+def _type(event_type: str) -> bytes:
+    return event_type.encode() + b"\0"
 
 
 def verified(

@@ -14,8 +14,8 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
@@ -48,11 +48,11 @@ from .limits import (
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_known: Final = registered()
 _SCALARS: Final = frozenset({str, bool, type(None)})
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An event before it is stored, with all that is drawn once so that a repeated append is the same append.
 
     `at` is UTC text with microseconds, `step` the index of the step that it belongs to, or None. `data` is its JSON,
@@ -155,15 +155,15 @@ def digest_of(text: bytes) -> str:
 
 def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     """Check an event and turn it into what will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
-    if not event.TYPE or event.TYPE not in registered():
+    if event.TYPE not in _known:
         raise InvalidArgument(
             f"{type(event).__name__} is not a registered event type: derive from Event, give it a TYPE 'x.<name>', register it"
         )
     data = data_of(event)
     ext: dict[str, Any] = {}
     blobs: list[tuple[str, bytes]] = []
-    for name, value in list(data.items()):
-        if isinstance(value, BlobRef):
+    for name in event.BLOBS:
+        if type(value := data.get(name)) is BlobRef:
             ext[name] = {"sha256": value.sha256, "bytes": value.bytes}
             del data[name]
     text = dumps(data, "$")
@@ -186,8 +186,8 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
 
 def check_by(by: str) -> str:
     """Who writes: 1 to 512 characters without control characters. Raises InvalidArgument."""
-    if not by or len(by) > name_chars_max or not by.isprintable():
-        raise InvalidArgument(f"by: expected 1 to {name_chars_max} printable characters, got {len(by)} characters")
+    if not isinstance(by, str) or not by or len(by) > name_chars_max or not by.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"by: expected text of 1 to {name_chars_max} printable characters")
     return by
 
 
@@ -225,7 +225,7 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
         version, data = envelope["v"], envelope["data"]
         if type(version) is not int or type(data) is not dict:
             return UnreadableEvent(event_type, "v or data has the wrong type", body)
-        cls = registered().get(event_type)
+        cls = _known.get(event_type)
         if cls is None:
             return UnknownEvent(event_type, version, data)
         if version > cls.VERSION:

@@ -29,7 +29,6 @@ Usage: TypeAlias = Annotated[Obj, s.USAGE]
 Cost: TypeAlias = Annotated[Obj, s.COST]
 Left: TypeAlias = Annotated[list[list[Any]], s.ListOf(s.Pair())]
 One: TypeAlias = Annotated[int, s.Whole(1)]
-_record = dataclass(frozen=True, slots=True)
 
 LINKS: Final = ("retry", "restart", "fork", "child")
 RESUMES: Final = ("crash", "reopen", "manual")
@@ -43,7 +42,7 @@ DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunQueued(Event):
     """A run begins: what it is to do, and the run that it goes on from, if any. Always the first event."""
 
@@ -69,7 +68,7 @@ class RunQueued(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunImported(Event):
     """A run that happened elsewhere, brought in from another tool's record; read-only for ever."""
 
@@ -86,7 +85,7 @@ class RunImported(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunClaimed(Event):
     """A process becomes the owner: its epoch fences every owner before it. Times of processes are seconds since boot."""
 
@@ -104,7 +103,7 @@ class RunClaimed(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunWaiting(Event):
     """The owner gives the run back until something it waits for has come."""
 
@@ -114,7 +113,7 @@ class RunWaiting(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunRetryScheduled(Event):
     """A transient failure ended a round; the next one begins when it is due."""
 
@@ -126,7 +125,7 @@ class RunRetryScheduled(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunRequeued(Event):
     """The run is free to be claimed again."""
 
@@ -135,7 +134,7 @@ class RunRequeued(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunCompleted(Event):
     """The run ended well."""
 
@@ -145,7 +144,7 @@ class RunCompleted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunFailed(Event):
     """The run ended in a failure; `left` are the step failures that left the agent, [step id, attempt]."""
 
@@ -156,7 +155,7 @@ class RunFailed(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunCancelRequested(Event):
     """Somebody wants the run to stop; whoever owns it, or claims it next, obeys."""
 
@@ -166,7 +165,7 @@ class RunCancelRequested(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class RunCancelled(Event):
     """The run ended because a cancel was requested."""
 
@@ -175,7 +174,7 @@ class RunCancelled(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class StepStarted(Event):
     """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1."""
 
@@ -190,7 +189,7 @@ class StepStarted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class StepCompleted(Event):
     """The step committed: its overlay becomes the context."""
 
@@ -201,7 +200,7 @@ class StepCompleted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class StepFailed(Event):
     """An exception left the step: its overlay is dropped."""
 
@@ -213,7 +212,7 @@ class StepFailed(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class MessageAppended(Event):
     """A message of the transcript. One with the message_id of the message before it, of its role, continues that."""
 
@@ -227,7 +226,7 @@ class MessageAppended(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ModelStarted(Event):
     """A model is about to be asked."""
 
@@ -244,7 +243,7 @@ class ModelStarted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ModelCompleted(Event):
     """A model answered. `usage` is None if it is unknown, which is never zero."""
 
@@ -260,7 +259,7 @@ class ModelCompleted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ModelFailed(Event):
     """A model call failed; it may have cost something all the same."""
 
@@ -278,7 +277,7 @@ class ModelFailed(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ToolStarted(Event):
     """The intent, before the effect: what will be done, under which key (= call_id), and by which policy."""
 
@@ -297,7 +296,7 @@ class ToolStarted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ToolDispatched(Event):
     """The outbox relay is about to act."""
 
@@ -306,7 +305,7 @@ class ToolDispatched(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ToolCompleted(Event):
     """The effect happened. `result_error` stands in for a result that couldn't be stored."""
 
@@ -321,7 +320,7 @@ class ToolCompleted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ToolFailed(Event):
     """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt."""
 
@@ -337,7 +336,7 @@ class ToolFailed(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ToolResolved(Event):
     """Somebody says what became of a call: a person, a hook, or (`late`) a fenced owner of its own attempt."""
 
@@ -352,7 +351,7 @@ class ToolResolved(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class MemorySet(Event):
     """A key of the working memory gets a value."""
 
@@ -363,7 +362,7 @@ class MemorySet(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class MemoryDeleted(Event):
     """A key of the working memory is gone."""
 
@@ -372,7 +371,7 @@ class MemoryDeleted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class MemoryReset(Event):
     """The working memory is empty again."""
 
@@ -380,7 +379,7 @@ class MemoryReset(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class PromptPinned(Event):
     """The system prompt of the run: SHA-256 of its exact UTF-8 bytes, of each layer's, and the text."""
 
@@ -392,7 +391,7 @@ class PromptPinned(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ApprovalRequested(Event):
     """A question to a person."""
 
@@ -411,7 +410,7 @@ class ApprovalRequested(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ApprovalResolved(Event):
     """The answer of a person, or of time."""
 
@@ -424,7 +423,7 @@ class ApprovalResolved(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class SignalReceived(Event):
     """A message to the run."""
 
@@ -436,7 +435,7 @@ class SignalReceived(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class SignalTaken(Event):
     """The open step has seen these signals; it takes them if it completes. None: the wait timed out."""
 
@@ -446,7 +445,7 @@ class SignalTaken(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ChildSpawned(Event):
     """This run began another one."""
 
@@ -456,7 +455,7 @@ class ChildSpawned(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ChildFinished(Event):
     """A run that this one began has ended."""
 
@@ -468,7 +467,7 @@ class ChildFinished(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class PlanSet(Event):
     """The plan, whole."""
 
@@ -477,7 +476,7 @@ class PlanSet(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class PlanUpdated(Event):
     """A task of the plan has a new status."""
 
@@ -488,7 +487,7 @@ class PlanUpdated(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class ContextCompacted(Event):
     """The messages up to `upto_seq` are shown to the model as this summary; the log keeps them."""
 
@@ -499,7 +498,7 @@ class ContextCompacted(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class CostRecorded(Event):
     """Money that isn't part of a model call's own record."""
 
@@ -511,7 +510,7 @@ class CostRecorded(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class CostRepriced(Event):
     """A correction of the ledger: `amount` is what is added to it, so it may be negative."""
 
@@ -523,7 +522,7 @@ class CostRepriced(Event):
 
 
 @builtin
-@_record
+@dataclass(frozen=True, slots=True)
 class NoteAdded(Event):
     """A remark for people and for the audit; it changes no state."""
 

@@ -55,7 +55,7 @@ from eventsourcing.persistence import (
 Database: TypeAlias = str | os.PathLike[str] | Callable[[], apsw.Connection]
 Row: TypeAlias = tuple[str, int, str, bytes, int]
 
-__all__ = ["SQLiteRecorder", "SQLiteStreamRecorder", "SQLiteSubscription"]
+__all__ = ["SQLiteRecorder", "SQLiteStreamRecorder", "SQLiteSubscription", "StoredEvent"]
 
 BUSY_WAIT_S = 5.0
 WAL_RETRY_S = 0.002

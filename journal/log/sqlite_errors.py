@@ -25,7 +25,7 @@ _HARMLESS_AT_COMMIT: Final = (apsw.BusyError, apsw.FullError, apsw.LockedError, 
 """What SQLite says before a commit record is whole in the WAL; after anything else it may be there or not."""
 
 
-def translate(  # noqa: C901 - one branch per kind of error
+def translate(
     error: apsw.Error, path: str, *, committing: bool = False, run_id: str = "", seq: int = 0
 ) -> JournalError:
     """The package's error for one of the driver's, whose texts name tables and columns, never values.
@@ -34,7 +34,8 @@ def translate(  # noqa: C901 - one branch per kind of error
     """
     if committing and not isinstance(error, _HARMLESS_AT_COMMIT):
         return OutcomeUnknown(
-            f"{path}: the commit failed ({error}) and may be there or not; append the same batch again from a new process"
+            f"{path}: the commit failed ({error}) and may be there or not; "
+            "append the same batch again from a new process"
         )
     match error:
         case apsw.BusyError() | apsw.LockedError():
@@ -44,7 +45,9 @@ def translate(  # noqa: C901 - one branch per kind of error
         case apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreReadOnly(f"{path}: the file or its folder can't be written; check owner and mode ({error})")
         case apsw.CantOpenError():
-            return StoreUnavailable(f"{path}: can't be opened; check that its folder exists and may be entered ({error})")
+            return StoreUnavailable(
+                f"{path}: can't be opened; check that its folder exists and may be entered ({error})"
+            )
         case apsw.NotADBError():
             return NotAStore(f"{path} is not a database, or its header is damaged; it was not touched")
         case apsw.CorruptError():

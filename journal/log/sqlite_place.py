@@ -65,9 +65,10 @@ def check_path(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if not name or "\0" in name or name == ":memory:":
         raise InvalidArgument("the path of a store: expected a file name; write 'memory:' for a store that isn't kept")
-    name = os.path.abspath(name)
+    place = Path(name).absolute()
+    name = str(place)
     try:
-        mode = os.stat(name).st_mode
+        mode = place.stat().st_mode
     except FileNotFoundError:
         return name
     except OSError as error:
@@ -88,7 +89,7 @@ def mountinfo() -> str:
 def file_system(path: str, mounts: str) -> str:
     """The type of the file system that a path lies on, from the text of mountinfo; empty if that doesn't say.
 
-    >>> file_system("/data/x.db", "22 1 8:1 / / rw - ext4 /dev/sda rw\\n30 22 0:40 / /data rw - nfs4 host:/x rw")
+    >>> file_system("/data/x.db", "30 22 0:40 / /data rw - nfs4 host:/x rw")
     'nfs4'
     """
     real, best, found = os.path.realpath(path), "", ""
@@ -153,21 +154,29 @@ def value(connection: apsw.Connection, query: str, *params: Any) -> Any:
 
 
 def connect(path: str, busy_wait_s: float) -> apsw.Connection:
-    """One more connection to an existing file, its settings read back. Raises the driver's errors, and UnsafePlace."""
+    """One more connection to an existing file, its settings read back, which leaves the WAL alone when it closes.
+
+    Raises the driver's errors, UnsafePlace, StoreReadOnly.
+    """
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(round(busy_wait_s * 1000))
-        for name, setting in _SETTINGS.items():
-            connection.execute(f"PRAGMA {name} = {setting}").fetchall()
-            actual = value(connection, f"PRAGMA {name}")
-            if actual != setting and not (name == "mmap_size" and actual is None):
-                raise UnsafePlace(f"{path}: expected PRAGMA {name} to be {setting}, it stays at {actual}")
-        if connection.readonly("main"):
-            raise StoreReadOnly(f"{path}: the file can't be written; check owner and mode")
+        _set_up(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _set_up(connection: apsw.Connection, path: str) -> None:
+    for name, setting in _SETTINGS.items():
+        connection.execute(f"PRAGMA {name} = {setting}").fetchall()
+        actual = value(connection, f"PRAGMA {name}")
+        if actual != setting and not (name == "mmap_size" and actual is None):  # None: compiled without it
+            raise UnsafePlace(f"{path}: expected PRAGMA {name} to be {setting}, it stays at {actual}")
+    if connection.readonly("main"):
+        raise StoreReadOnly(f"{path}: the file can't be written; check owner and mode")
 
 
 def switch_to_wal(connection: apsw.Connection, path: str, clock: Clock, busy_wait_s: float) -> None:
@@ -182,4 +191,6 @@ def switch_to_wal(connection: apsw.Connection, path: str, clock: Clock, busy_wai
     else:
         raise StoreBusy(f"{path}: another process holds the lock; try again")
     if mode != "wal":
-        raise UnsafePlace(f"{path}: expected journal mode wal, got {mode}: SQLite has no write-ahead log here; use a local disk")
+        raise UnsafePlace(
+            f"{path}: expected journal mode wal, got {mode}: SQLite has no write-ahead log here; use a local disk"
+        )

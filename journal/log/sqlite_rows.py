@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import apsw
 
 from .base import RecordedEvent
 from .codec import decode
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
-from .head import TERMINAL, Head
+from .head import Head
 from .limits import read_page_events_max
-from .recorder import INT64_MAX, SQLiteRecorder, StoredEvent
+from .recorder import SQLiteRecorder, StoredEvent
 from .sqlite_errors import translate
 from .store import Effect, Import, StepEnd, Unknown, Write
 
@@ -32,6 +33,7 @@ _HEAD: Final = f"SELECT {', '.join(Head._fields)} FROM runs"
 _HEAD_OF: Final = f"{_HEAD} WHERE run_id = ?"
 _CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
 _GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
+_AT, _SEQ = Head._fields.index("updated_at"), Head._fields.index("head_seq")
 _ADVANCE: Final = f"UPDATE runs SET updated_at = ?, head_seq = ?, head_hash = ? {_GUARD}"
 _REPLACE: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in Head._fields[1:])} {_GUARD}"
 
@@ -39,7 +41,8 @@ _EFFECT: Final = "SELECT scope, key, tool, args_sha256, run_id, seq FROM effects
 _UNKNOWN: Final = "SELECT scope, key, run_id, seq FROM unknowns WHERE scope = ? AND key = ?"
 _NEWEST: Final = "SELECT newest FROM lines WHERE scope = ?"
 _STEP_END: Final = (
-    "SELECT run_id, step, attempt, kind, ok, seq FROM step_ends WHERE run_id = ? AND step = ? ORDER BY attempt DESC LIMIT 1"
+    "SELECT run_id, step, attempt, kind, ok, seq FROM step_ends WHERE run_id = ? AND step = ? "
+    "ORDER BY attempt DESC LIMIT 1"
 )
 _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_id = ?"
 
@@ -51,7 +54,9 @@ _ADD_STEP_END: Final = (
     "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET kind = excluded.kind, ok = excluded.ok, seq = excluded.seq"
 )
-_SET_NEWEST: Final = "INSERT INTO lines (scope, newest) VALUES (?, ?) ON CONFLICT DO UPDATE SET newest = excluded.newest"
+_SET_NEWEST: Final = (
+    "INSERT INTO lines (scope, newest) VALUES (?, ?) ON CONFLICT DO UPDATE SET newest = excluded.newest"
+)
 _SET_IMPORT: Final = (
     "INSERT INTO imports (run_id, source, sha256, taken) VALUES (?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET source = excluded.source, sha256 = excluded.sha256, taken = excluded.taken"
@@ -93,7 +98,7 @@ def index_page(name: str, run_id: str | None, after: tuple[Any, ...] | None) -> 
     return f"{text} ORDER BY {key} LIMIT {read_page_events_max}", tuple(params)
 
 
-def heads_page(  # noqa: PLR0913 - each one is a filter
+def heads_page(  # noqa: PLR0917 - each one is a filter
     status: Sequence[str],
     kind: str | None,
     parent: str | None,
@@ -108,7 +113,7 @@ def heads_page(  # noqa: PLR0913 - each one is a filter
     if status:
         # Most runs have completed: then walking down runs_by_updated finds a page soon. The others are few: they are
         # gathered by status and sorted. The + keeps the index out.
-        column = "status" if TERMINAL.isdisjoint(status) else "+status"
+        column = "+status" if "completed" in status else "status"
         where.append(f"{column} IN ({', '.join('?' * len(status))})")
         params += status
     if kind is not None:
@@ -130,6 +135,11 @@ def heads_page(  # noqa: PLR0913 - each one is a filter
     return f"{text} ORDER BY updated_at DESC, run_id DESC LIMIT ?", (*params, limit)
 
 
+def fetch(connection: apsw.Connection, query: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """All rows of a query."""
+    return cast("list[tuple[Any, ...]]", connection.execute(query, params).fetchall())
+
+
 class SQLiteReads(ABC):
     """What can be read from a store, wherever the connection comes from."""
 
@@ -141,7 +151,7 @@ class SQLiteReads(ABC):
 
     def _rows(self, query: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._use(lambda connection: connection.execute(query, params).fetchall())
+            return self._use(partial(fetch, query=query, params=params))
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
@@ -155,11 +165,15 @@ class SQLiteReads(ABC):
     ) -> Iterator[RecordedEvent]:
         """The run's events with after < seq <= upto, in order, of these types (all: None)."""
         wanted = None if types is None else frozenset(types)
+        for seq, position, event_type, body in self.read_raw(run_id, after, upto):
+            if wanted is None or event_type in wanted:
+                yield decode(run_id, seq, position, event_type, body)
+
+    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
+        """The same rows as they are stored: (seq, position, type, body)."""
         while True:
             page = self._page(run_id, after, upto)
-            for seq, position, event_type, body in page:
-                if wanted is None or event_type in wanted:
-                    yield decode(run_id, seq, position, event_type, body)
+            yield from page
             if len(page) < read_page_events_max:
                 return
             after = page[-1][0]
@@ -215,19 +229,31 @@ class SQLiteTransaction(SQLiteReads):
         self._connection = connection
         self.failed: BaseException | None = None
 
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self.failed is not None:
+            raise self.failed
+
     def end(self) -> None:
         """Make sure that nobody goes on using the connection through this object."""
         self.failed = StoreError(f"{self._path}: this transaction has ended; use the store")
 
     def _use(self, use: Callable[[apsw.Connection], T]) -> T:
-        if self.failed is not None:
-            raise self.failed
+        self.check()
         return use(self._connection)
+
+    def head(self, run_id: str) -> Head | None:
+        """The run's head, or None."""
+        self.check()
+        try:  # each append comes by here: no detour
+            rows = self._connection.execute(_HEAD_OF, (run_id,)).fetchall()
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
+        return Head._make(rows[0]) if rows else None
 
     def write(self, write: Write) -> list[int]:
         """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
-        if self.failed is not None:
-            raise self.failed
+        self.check()
         write.check()
         try:
             self._move_head(write.before, write.head)
@@ -261,9 +287,13 @@ class SQLiteTransaction(SQLiteReads):
                 raise WrongExpectation(head.run_id, 0, actual.head_seq) from None
             return
         guard = (before.run_id, before.head_seq, before.epoch, before.status)
-        moved = (head.updated_at, head.head_seq, head.head_hash)
-        if before._replace(updated_at=moved[0], head_seq=moved[1], head_hash=moved[2]) == head:
-            connection.execute(_ADVANCE, moved + guard)
+        # Most events move nothing else, and an UPDATE of a column that is in an index costs a page of the WAL.
+        if (
+            before[:_AT] == head[:_AT]
+            and before[_AT + 1 : _SEQ] == head[_AT + 1 : _SEQ]
+            and before[_SEQ + 2 :] == head[_SEQ + 2 :]
+        ):
+            connection.execute(_ADVANCE, (head.updated_at, head.head_seq, head.head_hash, *guard))
         else:
             connection.execute(_REPLACE, head[1:] + guard)
         if connection.changes() != 1:
@@ -292,8 +322,3 @@ def all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[
     """A page of all runs' events with after < position <= upto, in order."""
     found = recorder.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)
     return [decode(str(each.originator_id), each.originator_version, each.id, each.topic, each.state) for each in found]
-
-
-def back_page_end(before: int | None) -> int:
-    """The greatest seq to read when reading back from `before`, which is left out."""
-    return INT64_MAX if before is None else before - 1

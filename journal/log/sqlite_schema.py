@@ -26,7 +26,9 @@ Migrations = tuple[str, ...]
 
 def _migrations() -> Migrations:
     folder = files(__package__ or "") / "sql" / "sqlite"
-    scripts = {int(match[1]): each for each in folder.iterdir() if (match := re.fullmatch(r"(\d{4})_\w+\.sql", each.name))}
+    scripts = {
+        int(match[1]): each for each in folder.iterdir() if (match := re.fullmatch(r"(\d{4})_\w+\.sql", each.name))
+    }
     if sorted(scripts) != list(range(1, len(scripts) + 1)):
         raise StoreError(f"the installation is damaged: it has migrations {sorted(scripts)}")
     return tuple(scripts[number].read_text(encoding="utf-8") for number in sorted(scripts))
@@ -55,24 +57,21 @@ def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIG
     NotAStore, and the driver's errors.
     """
     copied = False
-    while (found := _schema(connection)) != len(migrations):
+    while _schema(connection) != len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have been faster.
-            found = _schema(connection)
-            if found > len(migrations):
-                raise NewerSchema(path, found, len(migrations))
-            if found and not copied:
+            found = _checked_schema(connection, path, migrations)
+            # A new store gets all of them at once, so that there never is one with an old schema.
+            pending = migrations[found : found + 1] if found else migrations
+            if found and pending and not copied:
                 _copy_aside(path, found)
                 copied = True
-            if not found and value(connection, "SELECT count(*) FROM sqlite_schema"):
-                raise NotAStore(f"{path} is a SQLite database of another tool; it was not touched")
-            # A new store gets all of them at once, so that there never is one with an old schema.
-            for script in migrations[found : found + 1] if found else migrations:
+            for script in pending:
                 connection.execute(script).fetchall()
-                found += 1
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {found}")
+            if pending:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {found + len(pending)}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -82,6 +81,15 @@ def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIG
 
 def _schema(connection: apsw.Connection) -> int:
     return int(value(connection, "PRAGMA user_version"))
+
+
+def _checked_schema(connection: apsw.Connection, path: str, migrations: Migrations) -> int:
+    found = _schema(connection)
+    if found > len(migrations):
+        raise NewerSchema(path, found, len(migrations))
+    if not found and value(connection, "SELECT count(*) FROM sqlite_schema"):
+        raise NotAStore(f"{path} is a SQLite database of another tool; it was not touched")
+    return found
 
 
 def _copy_aside(path: str, schema: int) -> None:
@@ -133,7 +141,7 @@ def _publish(unfinished: str, target: str) -> None:
             if os.path.lexists(target):
                 raise FileExistsError(17, "File exists") from None
             os.rename(unfinished, target)  # noqa: PTH104 - beside os.link, which pathlib words the other way round
-        _sync(os.path.dirname(target) or ".")
+        _sync(str(Path(target).parent))
     except OSError as error:
         raise StoreUnavailable(f"{target}: {error.strerror}; choose another name or place") from error
 

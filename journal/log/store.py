@@ -8,7 +8,7 @@ nothing is written. Who may append what is in `authority.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -71,18 +71,30 @@ class Import(NamedTuple):
 
 @dataclass(slots=True)
 class Write:
-    """All that one append adds to one run: consecutive events, the new head, and the rows of the index tables."""
+    """All that one append adds to one run: consecutive events, the new head, and the rows of the index tables.
+
+    `known` takes rows of `unknown` calls away before `unknown` adds some. The first effect of a key stays, and the
+    first unknown; a step's end, a line's newest run and an import are replaced.
+    """
 
     before: Head | None
     head: Head
     events: list[tuple[int, str, bytes]]
-    blobs: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
-    effects: list[Effect] = field(default_factory=list[Effect])
-    unknown: list[Unknown] = field(default_factory=list[Unknown])
-    known: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    step_ends: list[StepEnd] = field(default_factory=list[StepEnd])
+    blobs: Sequence[tuple[str, bytes]] = ()
+    effects: Sequence[Effect] = ()
+    unknown: Sequence[Unknown] = ()
+    known: Sequence[tuple[str, str]] = ()
+    step_ends: Sequence[StepEnd] = ()
     newest: tuple[str, str] | None = None
     imported: Import | None = None
+
+    def check(self) -> None:
+        """Raise InvalidArgument unless the events follow each other from the old head to the new one."""
+        first = 1 if self.before is None else self.before.head_seq + 1
+        if [seq for seq, _, _ in self.events] != list(range(first, self.head.head_seq + 1)) or not self.events:
+            raise InvalidArgument(
+                f"run {self.head.run_id}: expected events {first} to {self.head.head_seq}, each once, in order"
+            )
 
 
 class Reading(Protocol):

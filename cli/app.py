@@ -1,0 +1,297 @@
+"""The command line's frame: its commands, loaded when they are called, and what all of them share."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+import click
+
+from . import exits
+from .safe import line
+
+if TYPE_CHECKING:
+    from runjournal.journal import Journal
+
+F = TypeVar("F", bound=Callable[..., Any])
+OUTPUTS: Final = ("table", "json", "jsonl")
+COLORS: Final = ("auto", "always", "never")
+
+# name: (module:attribute, what it does), by section. Their modules are loaded only when they are called.
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Begin": {
+        "demo": ("begin:demo", "Kill an agent half-way and watch its run recover."),
+        "import": ("transfer:import_", "Bring runs in: from Claude Code, or from an export."),
+    },
+    "Look": {
+        "ls": ("ls:ls", "List the runs, newest change first."),
+        "show": ("show:show", "Show a run: where it stands, what it was doing, what it cost."),
+        "replay": ("replay:replay", "Show the state of a run as it was after one of its events."),
+        "diff": ("replay:diff", "Show what changed between two states."),
+        "tail": ("tail:tail", "Show the newest events, and follow."),
+    },
+    "Check": {
+        "audit": ("audit:audit", "Find what is wrong or unsafe in a run, and say what to do."),
+        "verify": ("audit:verify", "Check every hash and link of the log."),
+        "doctor": ("audit:doctor", "Check this place: engine, file, settings, what recovery needs."),
+    },
+    "Keep": {
+        "export": ("transfer:export", "Write runs out, to be imported elsewhere with the same hashes."),
+        "db": ("db:db", "The store itself: info, backup."),
+        "checkpoint": ("checkpoint:checkpoint", "Snapshots of folded state: list, show, prune."),
+        "completion": ("begin:completion", "Print the completion script of a shell."),
+    },
+}
+
+
+@dataclass(slots=True)
+class App:
+    """What the options that every command has say."""
+
+    db: str = "runjournal.db"
+    output: str = "table"
+    color: bool | None = None
+    pager: bool = True
+
+    @property
+    def plain(self) -> bool:
+        """Whether people read the output; programs get JSON."""
+        return self.output == "table"
+
+    @contextlib.contextmanager
+    def open(self, *, create: bool = False) -> Iterator[Journal]:
+        """The journal; only what writes makes a new one."""
+        from runjournal.journal import Journal
+        from runjournal.log.errors import StoreUnavailable
+
+        path = self.db.removeprefix("sqlite:").removeprefix("//")
+        if not create and not _is_url(path) and not os.path.lexists(path):
+            raise StoreUnavailable(
+                f"no store at {path}; `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
+            )
+        with Journal.open(self.db, create=create, by=f"cli:{_user()}") as journal:
+            yield journal
+
+    def say(self, text: str) -> None:
+        """Prose, for people only: on stderr, and not beside JSON."""
+        if self.plain:
+            click.echo(line(text), err=True)
+
+
+def _is_url(path: str) -> bool:
+    return path == "memory:" or path.startswith(("postgresql:", "postgres:"))
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"
+
+
+# --- options that the group and every command have -----------------------------------------------------------------
+
+
+def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            app = context.ensure_object(App)
+            setattr(app, name, value if name != "color" else {"always": True, "never": False}.get(value))
+
+    return callback
+
+
+def _shared(*, root: bool) -> list[click.Parameter]:
+    """The shared options. Only the group's read the environment: what stands in the command line beats it."""
+
+    def option(*names: str, field: str, env: str, **more: Any) -> click.Option:
+        return click.Option(
+            names, callback=_set(field), expose_value=False, envvar=env if root else None, show_envvar=root,
+            allow_from_autoenv=False, default=None, **more,
+        )  # fmt: skip
+
+    return [
+        option("--db", field="db", env="RUNJOURNAL_DB", metavar="PATH", help="The store.  [default: ./runjournal.db]"),
+        option(
+            "-o", "--output", field="output", env="RUNJOURNAL_OUTPUT", type=click.Choice(OUTPUTS),
+            help="table for people, JSON for programs.  [default: table]",
+        ),
+        option(
+            "--color", field="color", env="RUNJOURNAL_COLOR", type=click.Choice(COLORS),
+            help="[default: auto; NO_COLOR, FORCE_COLOR and TERM=dumb count]",
+        ),
+        option("--pager/--no-pager", field="pager", env="RUNJOURNAL_PAGER", help="Page long output on a terminal."),
+    ]  # fmt: skip
+
+
+def color_of(app: App, stream: Any) -> bool:
+    """Whether output to a stream is coloured: the option, then the environment, then whether it is a terminal."""
+    env = os.environ
+    if app.color is not None:
+        return app.color
+    if env.get("NO_COLOR"):
+        return False
+    if env.get("FORCE_COLOR", "0") != "0":
+        return True
+    return env.get("TERM") != "dumb" and bool(stream.isatty())
+
+
+# --- commands and groups ---------------------------------------------------------------------------------------------
+
+
+class _Helpful:
+    """Help that begins with examples."""
+
+    examples: Sequence[tuple[str, str]] = ()
+
+    def format_help(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Usage, what it does, examples, options."""
+        formatter.width = min(formatter.width, 100)
+        command: Any = self
+        command.format_usage(context, formatter)
+        command.format_help_text(context, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write_dl([(example, meaning) for example, meaning in self.examples], col_max=60)
+        command.format_options(context, formatter)
+        command.format_epilog(context, formatter)
+
+
+class Command(_Helpful, click.Command):
+    """A command with the shared options, and help that begins with examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.examples = examples
+        self.params += _shared(root=False)
+
+
+class Group(_Helpful, click.Group):
+    """A group with the shared options; its commands are `Command`s."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.examples = examples
+        self.params += _shared(root=False)
+
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, then the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+
+class Root(Group):
+    """The root: loads a command's module when the command is called, and turns errors into exit codes."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params = [each for each in self.params if each.name not in ("db", "output", "color", "pager")]
+        self.params += _shared(root=True)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, by section."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command."""
+        for section in COMMANDS.values():
+            if cmd_name in section:
+                module, _, attribute = section[cmd_name][0].partition(":")
+                found: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+                return found
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, or an error that says which one may have been meant."""
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(self.list_commands(ctx))}"
+            raise click.UsageError(f"no command {args[0][:40]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by section, without loading any."""
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in section.items()], col_max=14)
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> NoReturn:
+        """Run, and exit with the code that `exits` gives."""
+        words = list(sys.argv[1:] if args is None else args)
+        app = App(output=_output_in(words))
+        extra.setdefault("obj", app)
+        extra.setdefault("auto_envvar_prefix", "RUNJOURNAL")
+        run = super().main
+        code = exits.guarded(
+            lambda: run(words, *more, standalone_mode=False, **extra), as_json=lambda: not app.plain
+        )
+        sys.exit(code)
+
+
+def _output_in(words: Sequence[str]) -> str:
+    """The format that a command line asks for, if that can be seen before it is parsed: its errors need it too."""
+    found = os.environ.get("RUNJOURNAL_OUTPUT", "table")
+    for place, word in enumerate(words):
+        if word in ("-o", "--output"):
+            found = next(iter(words[place + 1 : place + 2]), found)
+        elif word.startswith(("-o", "--output=")):
+            found = word.removeprefix("--output=").removeprefix("-o")
+    return found if found in OUTPUTS else "table"
+
+
+def command(
+    name: str, *, examples: Sequence[tuple[str, str]], **more: Any
+) -> Callable[[Callable[..., Any]], Command]:
+    """Make a function a command; it gives its exit code, or None for 0."""
+    return click.command(name, cls=Command, examples=examples, **more)
+
+
+def group(name: str, *, examples: Sequence[tuple[str, str]]) -> Callable[[Callable[..., Any]], Group]:
+    """Make a function a group of commands."""
+    return click.group(name, cls=Group, examples=examples)
+
+
+pass_app = click.make_pass_decorator(App, ensure=True)
+
+
+def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if value and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"runjournal {version('runjournal')}")
+        context.exit()
+
+
+@click.group(
+    cls=Root,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples=[
+        ("runjournal demo", "kill an agent half-way, watch it recover"),
+        ("runjournal import claude-code ~/.claude/projects", "look at what your own agents did"),
+        ("runjournal ls --status failed --since 2h", "what went wrong lately"),
+        ("runjournal show @last", "the run that changed last"),
+        ("runjournal audit --all", "what is wrong, and what to do about it"),
+    ],
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 findings, 4 not found, 5 conflict, 75 store unavailable.",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Tell the version.")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """The journal of long-running AI agents: look at runs, check them, bring them in and out."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

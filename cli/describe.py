@@ -1,0 +1,125 @@
+"""An event in one line, and a message in a few: what people see of the log. Everything given back is safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from runjournal.log import events as e
+from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, data_of
+
+from .safe import block, dumps, line, preview
+
+SUMMARY_CHARS: Final = 160
+
+
+def value(content: Any, chars_max: int = SUMMARY_CHARS) -> str:
+    """A logged value as one short line; one that is held out of line by its size."""
+    if isinstance(content, BlobRef):
+        return f"({content.bytes:,} bytes, blob {content.sha256[:12]})"
+    return preview(content, chars_max)
+
+
+def event(record: RecordedEvent, chars_max: int = SUMMARY_CHARS) -> str:
+    """What an event says, in one line."""
+    happened = record.event
+    teller = _TELLERS.get(type(happened))
+    return line(teller(happened) if teller else _plain(happened), chars_max)
+
+
+def error(what: dict[str, Any]) -> str:
+    """An error, in one line."""
+    return f"{what.get('type', 'error')}: {what.get('message', '')}"
+
+
+def _plain(happened: Event) -> str:
+    match happened:
+        case UnknownEvent() | NewerEvent():
+            return f"version {happened.v}, not known to this runjournal: {value(happened.data)}"
+        case UnreadableEvent():
+            return f"unreadable: {happened.reason} ({len(happened.body)} bytes)"
+        case _:
+            pairs = (f"{name}={value(item, 60)}" for name, item in data_of(happened).items())
+            return " ".join(pairs)
+
+
+def _started(happened: e.ToolStarted) -> str:
+    again = f" attempt {happened.attempt}" if happened.attempt > 1 else ""
+    return f"{happened.tool}{again} ({happened.policy}) {value(happened.args)}"
+
+
+def _usage(happened: e.ModelCompleted) -> str:
+    usage = happened.usage
+    told = "usage unknown" if usage is None else f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out"
+    cost = f", {happened.cost['amount']} {happened.cost['currency']}" if happened.cost else ""
+    return f"{told}{cost}{f', {happened.finish_reason}' if happened.finish_reason else ''}"
+
+
+def _step_started(happened: e.StepStarted) -> str:
+    again = f" attempt {happened.attempt} entry {happened.entry}" if (happened.attempt, happened.entry) != (1, 1) else ""
+    return f"{happened.id}{again}"
+
+
+_TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
+    e.RunQueued: lambda v: f"{v.kind} {value(v.input)}",
+    e.RunImported: lambda v: f"{v.kind} from {v.tool} {v.path or ''}",
+    e.RunClaimed: lambda v: f"{v.worker} epoch {v.epoch}{f' ({v.resume})' if v.resume else ''}",
+    e.RunWaiting: lambda v: "for " + ", ".join(f"{each['kind']} {each['id']}" for each in v.for_),
+    e.RunRetryScheduled: lambda v: f"attempt {v.attempt} due {v.due_at}: {error(v.error)}",
+    e.RunCompleted: lambda v: value(v.output),
+    e.RunFailed: lambda v: f"{v.cause}: {error(v.error)}",
+    e.StepStarted: _step_started,
+    e.StepCompleted: lambda v: "" if v.result is None else value(v.result),
+    e.StepFailed: lambda v: error(v.error) + (" (transient)" if v.transient else ""),
+    e.MessageAppended: lambda v: f"{v.role}: {value(text_of(v.content))}",
+    e.ModelStarted: lambda v: f"{v.model}{f' attempt {v.attempt}' if v.attempt > 1 else ''}",
+    e.ModelCompleted: _usage,
+    e.ModelFailed: lambda v: error(v.error),
+    e.ToolStarted: _started,
+    e.ToolCompleted: lambda v: error(v.result_error) if v.result_error else value(v.result),
+    e.ToolFailed: lambda v: error(v.error) + (" (did not happen)" if v.did_not_happen else ""),
+    e.ToolResolved: lambda v: f"{v.outcome} {v.note or ''}",
+    e.MemorySet: lambda v: f"{v.key} = {value(v.value)}",
+    e.MemoryDeleted: lambda v: v.key,
+    e.PromptPinned: lambda v: f"{v.fingerprint[:12]} {' '.join(sorted(v.layers))}",
+    e.PlanSet: lambda v: f"{len(v.tasks)} tasks",
+    e.PlanUpdated: lambda v: f"{v.task_id} {v.status}",
+    e.ContextCompacted: lambda v: f"up to seq {v.upto_seq}: {value(v.summary)}",
+    e.NoteAdded: lambda v: f"{v.code or ''} {value(v.text)}",
+}
+
+
+def text_of(content: Any) -> Any:
+    """The text of a message's content, where it has one; else the content as it is."""
+    parts = [_part(part) for part in cast("list[Any]", content)] if isinstance(content, list) else [content]
+    return "\n".join(parts) if all(isinstance(part, str) for part in parts) else content
+
+
+def _part(part: Any) -> Any:
+    """A part of a message as text: its text, or what it asks of a tool, or what a tool said."""
+    if not isinstance(part, dict):
+        return part
+    content = cast("dict[str, Any]", part)
+    match content.get("type"):
+        case "text" if isinstance(content.get("text"), str):
+            return content["text"]
+        case "thinking" if isinstance(content.get("thinking"), str):
+            return f"(thinking) {content['thinking']}"
+        case "tool_use":
+            return f"-> {content.get('name')} {dumps(content.get('input'))}"
+        case "tool_result":
+            inner = text_of(content.get("content"))
+            return f"<- {inner if isinstance(inner, str) else dumps(inner)}"
+        case _:
+            return content
+
+
+def message(content: Any, indent: str, chars_max: int | None) -> str:
+    """A message's content on lines of its own; cut to `chars_max` characters where that isn't None."""
+    text = text_of(content)
+    if isinstance(text, BlobRef):
+        return indent + value(text)
+    shown = text if isinstance(text, str) else dumps(text, indent=2)
+    if chars_max is not None and len(shown) > chars_max:
+        shown = f"{shown[:chars_max]}… ({len(shown) - chars_max:,} characters more: --full)"
+    return block(shown, indent)

@@ -1,0 +1,151 @@
+"""`runjournal ls`: the runs, newest change first."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from . import exits
+from .app import App, command, pass_app
+from .output import STATUS_STYLES, Cell, Column, amount, moment, plural, records
+from .safe import line
+
+if TYPE_CHECKING:
+    from runjournal.journal import Journal
+    from runjournal.log.head import Head
+    from runjournal.reports import Glance
+
+TABLE_ROWS: Final = 50
+_AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d|w)")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_COLUMNS: Final = (
+    Column("RUN", flex=True),
+    Column("STATUS"),
+    Column("KIND", flex=True),
+    Column("TITLE", flex=True),
+    Column("EVENTS", right=True),
+    Column("TOKENS", right=True),
+    Column("COST", right=True),
+    Column("IN FLIGHT", right=True),
+    Column("UPDATED"),
+)
+
+
+@command(
+    "ls",
+    examples=[
+        ("runjournal ls", "all runs, newest change first"),
+        ("runjournal ls --status failed --since 2h", "what went wrong lately"),
+        ("runjournal ls --kind report --tag team=ops -o json", "for a script"),
+    ],
+)
+@click.option("--status", multiple=True, help="Only these: queued, running, waiting, failed, …")
+@click.option("--kind", help="Only runs of this kind.")
+@click.option("--tag", multiple=True, metavar="KEY=VALUE", help="Only runs with this tag; several must all match.")
+@click.option("--parent", metavar="RUN", help="Only the children of this run.")
+@click.option("--since", metavar="WHEN", help="Only runs changed since: 2h, 3d, or a date in UTC.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), help=f"At most so many, 0 = all.  [default: {TABLE_ROWS} in a table]")
+@pass_app
+def ls(  # noqa: PLR0913 - each is an option
+    app: App,
+    status: tuple[str, ...],
+    kind: str | None,
+    tag: tuple[str, ...],
+    parent: str | None,
+    since: str | None,
+    limit: int | None,
+) -> int:
+    """List the runs, newest change first."""
+    from .refs import run_id_of
+
+    with app.open() as journal:
+        found = journal.runs(
+            status=[word.replace("-", "_") for word in status],
+            kind=kind,
+            tags=dict(_tag(each) for each in tag) or None,
+            parent=run_id_of(journal, parent) if parent else None,
+            since=since_text(journal, since) if since else None,
+        )
+        most = (TABLE_ROWS if app.plain else 0) if limit is None else limit
+        heads = itertools.islice(found, most) if most else found
+        count = records(app, _glanced(journal, heads), _COLUMNS, _row, _json)
+        more = most and next(found, None) is not None
+    if not count:
+        app.say("no runs match" if status or kind or tag or parent or since else "no runs yet; next: runjournal demo")
+    elif more:
+        app.say(f"the first {count}; next: runjournal ls --limit 0, or --status, --kind, --since")
+    else:
+        app.say(f"{plural(count, 'run')}; next: runjournal show @last")
+    return exits.OK
+
+
+def _glanced(journal: Journal, heads: Iterator[Head]) -> Iterator[tuple[Head, Glance | None]]:
+    from runjournal.reports import glance
+
+    return ((head, glance(journal, head)) for head in heads)
+
+
+def _row(item: tuple[Head, Glance | None]) -> tuple[object, ...]:
+    head, seen = item
+    money = " ".join(f"{round(float(value), 4):g} {currency}" for currency, value in seen.cost.items()) if seen else "?"
+    return (
+        Cell(head.run_id, "title"),
+        Cell(head.status, STATUS_STYLES.get(head.status, "")),
+        head.kind,
+        line(head.title or "", 60),
+        amount(head.head_seq),
+        amount(seen.tokens) if seen else "?",
+        money,
+        Cell(amount(seen.in_flight), "warn" if seen.in_flight else "dim") if seen else "?",
+        moment(head.updated_at),
+    )
+
+
+def _json(item: tuple[Head, Glance | None]) -> dict[str, Any]:
+    import orjson
+
+    head, seen = item
+    return {
+        "run_id": head.run_id,
+        "status": head.status,
+        "kind": head.kind,
+        "title": head.title,
+        "tags": orjson.loads(head.tags),
+        "parent_run_id": head.parent_run_id,
+        "queued_at": head.queued_at,
+        "updated_at": head.updated_at,
+        "due_at": head.due_at,
+        "head_seq": head.head_seq,
+        "head_hash": head.head_hash,
+        "owner": head.owner,
+        "epoch": head.epoch,
+        "tokens": seen.tokens if seen else None,
+        "cost": seen.cost if seen else None,
+        "in_flight": seen.in_flight if seen else None,
+    }
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise click.BadParameter(f"expected KEY=VALUE, got {line(text, 40)}", param_hint="--tag")
+    return key, value
+
+
+def since_text(journal: Journal, text: str) -> str:
+    """A time as it is stored, from `2h`, `3d` or an ISO date."""
+    from runjournal.log.clock import parse_timestamp, timestamp
+
+    if ago := _AGO.fullmatch(text):
+        return timestamp(journal.clock.now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+    try:
+        return timestamp(parse_timestamp(text))
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"expected 30m, 2h, 3d or a date like 2026-11-29, got {line(text, 40)}", param_hint="--since"
+        ) from None

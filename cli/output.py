@@ -1,0 +1,237 @@
+"""Output: tables for people, JSON for programs; streamed, so that a long run takes no more memory than a short one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from .app import App, color_of
+from .safe import ELLIPSIS, dumps, line
+
+T = TypeVar("T")
+GAP: Final = "  "
+_layout_rows: Final = 200
+_chunk_lines: Final = 200
+_narrow_min: Final = 8
+
+STYLES: Final[dict[str, dict[str, Any]]] = {
+    "title": {"bold": True},
+    "dim": {"dim": True},
+    "good": {"fg": "green"},
+    "busy": {"fg": "cyan"},
+    "warn": {"fg": "yellow"},
+    "bad": {"fg": "red", "bold": True},
+}
+STATUS_STYLES: Final = {
+    "completed": "good",
+    "failed": "bad",
+    "cancelled": "dim",
+    "running": "busy",
+    "waiting": "warn",
+    "scheduled_retry": "warn",
+}
+
+
+class Column(NamedTuple):
+    """A column: numbers stand `right`; `flex` is cut first where a terminal is too narrow."""
+
+    title: str
+    right: bool = False
+    flex: bool = False
+
+
+class Cell(NamedTuple):
+    """A cell with a style; a plain value has none."""
+
+    value: object
+    style: str = ""
+
+
+def styled(text: str, style: str) -> str:
+    """Text, already safe, in a style; colours are taken off again where the output has none."""
+    return click.style(text, **STYLES[style]) if style and text else text
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """The text, or what of it fits into `width` columns, with an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    if text.isascii():
+        return text[: max(0, width - 1)] + ELLIPSIS
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, max(0, width - 1)).rstrip() + ELLIPSIS
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that stdout is, or None: what goes elsewhere is never cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
+    """The lines of a table, its widths taken from the head of the rows. Every cell is made safe here."""
+    source = iter(rows)
+    head = list(itertools.islice(source, _layout_rows))
+    if not head:
+        return
+    widths = [
+        max(len(column.title), *(width_of(line(_value(row[place]))) for row in head))
+        for place, column in enumerate(columns)
+    ]
+    limit = terminal_width()
+    if limit is not None:
+        _narrow(columns, widths, limit - len(indent) - len(GAP) * (len(columns) - 1))
+    yield indent + _row(columns, widths, [Cell(column.title, "dim") for column in columns], limit)
+    for row in itertools.chain(head, source):
+        yield indent + _row(columns, widths, row, limit)
+
+
+def _value(cell: object) -> object:
+    value = cell.value if isinstance(cell, Cell) else cell
+    return "" if value is None else value
+
+
+def _narrow(columns: Sequence[Column], widths: list[int], limit: int) -> None:
+    """Take what is too much from the flexible columns, the widest first."""
+    flexible = [place for place, column in enumerate(columns) if column.flex]
+    while sum(widths) > limit and flexible:
+        widest = max(flexible, key=lambda place: widths[place])
+        if widths[widest] <= _narrow_min:
+            return
+        second = max((widths[place] for place in flexible if place != widest), default=_narrow_min)
+        over = sum(widths) - limit
+        widths[widest] -= min(over, max(1, widths[widest] - max(second, _narrow_min)))
+
+
+def _row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[object], limit: int | None) -> str:
+    parts: list[str] = []
+    last = len(columns) - 1
+    for place, (column, width, cell) in enumerate(zip(columns, widths, row, strict=True)):
+        text = line(_value(cell))
+        if limit is not None and column.flex:
+            text = cut(text, width)
+        space = " " * (width - width_of(text))
+        shown = styled(text, cell.style) if isinstance(cell, Cell) else text
+        parts.append(space + shown if column.right else shown if place == last else shown + space)
+    return GAP.join(parts).rstrip()
+
+
+def emit(app: App, lines: Iterable[str]) -> None:
+    """Write safe lines to stdout; on a terminal through a pager, if there are more than it shows at once."""
+    color = color_of(app, sys.stdout)
+    source = iter(lines)
+    if app.pager and sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb":
+        height = shutil.get_terminal_size().lines - 1
+        first = list(itertools.islice(source, height))
+        if len(first) == height and (more := next(source, None)) is not None:
+            os.environ.setdefault("LESS", "FRX")
+            click.echo_via_pager((each + "\n" for each in itertools.chain(first, [more], source)), color=color)
+            return
+        source = iter(first)
+    while chunk := list(itertools.islice(source, _chunk_lines)):
+        click.echo("\n".join(chunk), color=color)
+
+
+def records(
+    app: App,
+    items: Iterable[T],
+    columns: Sequence[Column],
+    row: Callable[[T], Sequence[object]],
+    as_json: Callable[[T], Any],
+) -> int:
+    """Write many things of one kind in the format asked for; gives how many there were."""
+    count = 0
+
+    def counted() -> Iterator[T]:
+        nonlocal count
+        for item in items:
+            count += 1
+            yield item
+
+    if app.output == "table":
+        emit(app, table(columns, (row(item) for item in counted())))
+    elif app.output == "jsonl":
+        emit(app, (dumps(as_json(item)) for item in counted()))
+    else:
+        emit(app, _array(dumps(as_json(item)) for item in counted()))
+    return count
+
+
+def _array(items: Iterable[str]) -> Iterator[str]:
+    """The lines of a JSON array, an item a line."""
+    source = iter(items)
+    held = next(source, None)
+    if held is None:
+        yield "[]"
+        return
+    yield "["
+    for item in source:
+        yield held + ","
+        held = item
+    yield held
+    yield "]"
+
+
+def document(app: App, value: Any) -> None:
+    """Write one JSON value: on one line as jsonl, readable as json."""
+    emit(app, dumps(value, indent=None if app.output == "jsonl" else 2).split("\n"))
+
+
+def moment(text: str | None) -> str:
+    """A stored time as people read it: UTC, to the second."""
+    return f"{text[:10]} {text[11:19]}Z" if text and len(text) >= len("2026-11-29T13:28:05") else text or ""
+
+
+def amount(number: int | None) -> str:
+    """A number with its thousands apart."""
+    return "" if number is None else f"{number:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 event`, `2 events`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+Report = Callable[[int, int | None], None]
+
+
+@contextlib.contextmanager
+def progress(label: str) -> Iterator[Report]:
+    """A callback `(done, total)` that shows a bar on a terminal's stderr, for whatever takes longer than a second."""
+    began, shown = time.monotonic(), list[tuple[Any, Any]]()
+
+    def report(done: int, total: int | None = None) -> None:
+        if not shown and (time.monotonic() - began < 1 or not sys.stderr.isatty()):
+            return
+        if not shown:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            bar = Progress(console=Console(stderr=True, markup=False, highlight=False), transient=True)
+            bar.start()
+            shown.append((bar, bar.add_task(line(label), total=total)))
+        bar, task = shown[0]
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        for bar, _ in shown:
+            bar.stop()

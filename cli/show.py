@@ -1,0 +1,396 @@
+"""`runjournal show RUN`: one screen for three in the morning; or all its events, messages or calls, streamed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from . import exits
+from .app import App, command, pass_app
+from .output import STATUS_STYLES, Cell, Column, amount, cut, document, emit, moment, plural, records, styled, table, terminal_width
+from .refs import HELP
+from .safe import line
+
+if TYPE_CHECKING:
+    from runjournal.auditing import Finding
+    from runjournal.journal import Journal
+    from runjournal.log.base import RecordedEvent
+    from runjournal.projections.state import RunState
+    from runjournal.projections.transcript import Message
+    from runjournal.reports import CallRow, Summary
+
+listed_max: Final = 10
+message_chars_max: Final = 2000
+audit_events_max: Final = 20_000
+"""The table leaves the audit of a longer run to `runjournal audit`, so that it comes at once."""
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
+
+
+@command(
+    "show",
+    epilog=HELP,
+    examples=[
+        ("runjournal show @last", "where the run stands that changed last"),
+        ("runjournal show 0198f3 --calls", "every tool call: args, outcome, times"),
+        ("runjournal show report-42 --events --type tool.", "its log, some types of event"),
+        ("runjournal show report-42@120", "as it stood after event 120"),
+        ("runjournal show @last-failed -o json", "for a script"),
+    ],
+)
+@click.argument("run")
+@click.option("--events", "what", flag_value="events", help="Every event.")
+@click.option("--messages", "what", flag_value="messages", help="The transcript.")
+@click.option("--calls", "what", flag_value="calls", help="Every attempt of every tool call.")
+@click.option("--models", is_flag=True, help="With --calls: model calls too.")
+@click.option("--type", "types", multiple=True, help="With --events: only this type, or all that begin so (tool.).")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="With --events: only what follows this seq.")
+@click.option("--full", is_flag=True, help="Cut nothing.")
+@pass_app
+def show(  # noqa: PLR0913 - each is an option
+    app: App, run: str, what: str | None, types: tuple[str, ...], after: int, *, models: bool, full: bool
+) -> int:
+    """Show where a run stands: what it was doing, what is in flight, what it cost, what to do next."""
+    from .refs import resolve
+
+    with app.open() as journal:
+        run_id, at = resolve(journal, run)
+        if what == "events":
+            return _events(app, journal, run_id, at, types, after, full=full)
+        if what == "messages":
+            return _messages(app, journal, run_id, at, full=full)
+        if what == "calls":
+            return _calls(app, journal, run_id, at, models=models)
+        return _summary(app, journal, run_id, at)
+
+
+# --- the parts, streamed -----------------------------------------------------------------------------------------
+
+_EVENT_COLUMNS: Final = (
+    Column("SEQ", right=True),
+    Column("AT"),
+    Column("TYPE"),
+    Column("BY", flex=True),
+    Column("STEP", right=True),
+    Column("SUMMARY", flex=True),
+)
+
+
+def _events(
+    app: App, journal: Journal, run_id: str, at: int | None, types: Sequence[str], after: int, *, full: bool
+) -> int:
+    found: Iterable[RecordedEvent] = journal.events(run_id, after=after, upto=at, blobs=full)
+    if types:
+        found = (record for record in found if record.type in types or record.type.startswith(_prefixes(types)))
+    count = records(app, found, _EVENT_COLUMNS, lambda record: event_row(record, full=full), event_json)
+    app.say(f"{plural(count, 'event')} of {run_id}; next: runjournal replay {run_id}@SEQ")
+    return exits.OK
+
+
+def _prefixes(types: Sequence[str]) -> tuple[str, ...]:
+    return tuple(each for each in types if each.endswith("."))
+
+
+def event_row(record: RecordedEvent, *, full: bool = False) -> tuple[object, ...]:
+    """An event as a row: seq, at, type, by, step, summary."""
+    from .describe import SUMMARY_CHARS, event
+
+    style = "bad" if record.type.endswith(".failed") else "good" if record.type == "run.completed" else ""
+    summary = event(record, 100_000 if full else SUMMARY_CHARS)
+    return record.seq, record.at[:19].replace("T", " "), Cell(record.type, style), Cell(record.by, "dim"), record.step, summary
+
+
+def event_json(record: RecordedEvent) -> dict[str, Any]:
+    """An event as JSON, as it is stored; what is held out of line by reference, unless it was put in place."""
+    from runjournal.log.base import NewerEvent, UnknownEvent, UnreadableEvent, data_of
+    from runjournal.projections.status import reference
+
+    event = record.event
+    match event:
+        case UnknownEvent() | NewerEvent():
+            data: Any = event.data
+        case UnreadableEvent():
+            data = {"unreadable": event.reason, "body_bytes": len(event.body)}
+        case _:
+            data = {name: reference(value) for name, value in data_of(event).items()}
+    head = {name: getattr(record, name) for name in record._fields if name != "event"}
+    return head | {"data": data}
+
+
+def _messages(app: App, journal: Journal, run_id: str, at: int | None, *, full: bool) -> int:
+    found = journal.messages(run_id, at=at)
+    if app.plain:
+        emit(app, _transcript(found, full=full))
+        app.say(f"next: runjournal show {run_id} --calls")
+    else:
+        records(app, found, (), lambda _: (), lambda message: message._asdict())
+    return exits.OK
+
+
+def _transcript(messages: Iterable[Message], *, full: bool) -> Iterator[str]:
+    from .describe import message as text_of_message
+
+    role_styles = {"user": "busy", "assistant": "good", "tool": "warn", "system": "dim"}
+    for message in messages:
+        note = "" if message.committed else "  (uncommitted: its step is open)"
+        yield styled(line(message.role), role_styles.get(message.role, "")) + styled(f"  {message.seq}{note}", "dim")
+        yield from text_of_message(message.content, "  ", None if full else message_chars_max).split("\n")
+        yield ""
+
+
+_CALL_COLUMNS: Final = (
+    Column("SEQ", right=True),
+    Column("TOOL", flex=True),
+    Column("STATUS"),
+    Column("TRY", right=True),
+    Column("STEP", right=True),
+    Column("STARTED"),
+    Column("TOOK", right=True),
+    Column("ARGS", flex=True),
+    Column("OUTCOME", flex=True),
+)
+
+
+def _calls(app: App, journal: Journal, run_id: str, at: int | None, *, models: bool) -> int:
+    from runjournal.reports import calls
+
+    count = records(app, calls(journal, run_id, upto=at, models=models), _CALL_COLUMNS, _call_row, _call_json)
+    app.say(f"{plural(count, 'attempt')} in the order of their ends, open ones last; next: runjournal audit {run_id}")
+    return exits.OK
+
+
+def _call_row(row: CallRow) -> tuple[object, ...]:
+    from .describe import value
+
+    style = {"completed": "good", "failed": "bad", "open": "warn", "unknown": "warn"}.get(row.status, "")
+    outcome = "" if row.outcome is None else value(row.outcome, 80)
+    args = "" if row.args is None else value(row.args, 80)
+    return (
+        row.seq, row.tool, Cell(row.status, style), row.attempt, row.step, row.started_at[:19].replace("T", " "),
+        duration(row.started_at, row.ended_at), args, outcome,
+    )  # fmt: skip
+
+
+def _call_json(row: CallRow) -> dict[str, Any]:
+    from runjournal.projections.status import reference
+
+    return row._asdict() | {"args": reference(row.args), "outcome": reference(row.outcome)}
+
+
+def duration(began: str | None, ended: str | None) -> str:
+    """The time between two stored times, as people say it; nothing where one is missing."""
+    try:
+        seconds = (datetime.fromisoformat(ended or "") - datetime.fromisoformat(began or "")).total_seconds()
+    except ValueError:
+        return ""
+    if abs(seconds) < _MINUTE_S:
+        return f"{seconds:.2f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
+    if abs(seconds) < _HOUR_S:
+        return f"{seconds // 60:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h" if abs(seconds) < _DAY_S else f"{seconds / _DAY_S:.1f} d"
+
+
+# --- the summary -------------------------------------------------------------------------------------------------
+
+
+def _summary(app: App, journal: Journal, run_id: str, at: int | None) -> int:
+    from runjournal.log.clock import timestamp
+    from runjournal.reports import summary
+
+    found = summary(journal, run_id, at)
+    audited = at is None and (not app.plain or found.seq <= audit_events_max)
+    findings = _findings(journal, run_id) if audited else None
+    if not app.plain:
+        document(app, found.as_json() | {"findings": [finding_json(each) for each in findings or []]})
+        return exits.OK
+    now = timestamp(journal.clock.now())
+    emit(app, _screen(found, findings, now))
+    return exits.OK
+
+
+def _findings(journal: Journal, run_id: str) -> list[Finding]:
+    from runjournal.auditing import audit_run
+
+    from .output import progress
+
+    with progress(f"auditing {run_id}") as report:
+        return list(audit_run(journal.store, run_id, progress=report))
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON."""
+    names = ("severity", "code", "run_id", "seq", "what", "next")
+    return {name: getattr(finding, name) for name in names}
+
+
+def _screen(found: Summary, findings: Sequence[Finding] | None, now: str) -> Iterator[str]:
+    yield from _about(found, now)
+    if found.problem is not None:
+        yield from _section("Can't be folded", [styled(line(found.problem), "bad")])
+    if found.state is not None:
+        yield from _open_calls(found, now)
+    yield from _section("Last events", table(_LAST_COLUMNS, (_last_row(each) for each in reversed(found.last))))
+    if found.state is not None:
+        yield from _costs(found.state)
+    if found.error is not None:
+        where = f"{found.error.where} (seq {found.error.seq})" if found.error.seq else found.error.where
+        yield from _section("Last error", [line(where), styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")])
+    yield from _findings_lines(findings)
+    yield from _section("Next", _next(found, findings))
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    body = list(lines)
+    if body:
+        yield ""
+        yield styled(title, "title")
+        yield from (f"  {each}" for each in body)
+
+
+def _about(found: Summary, now: str) -> Iterator[str]:
+    head, state = found.head, found.state
+    status = state.status.status if state else head.status
+    yield f"{styled(head.run_id, 'title')}  {styled(line(status), STATUS_STYLES.get(status, ''))}" + (
+        "" if found.seq == head.head_seq else f"  (as of event {found.seq} of {head.head_seq})"
+    )
+    for name, text in _facts(found, now):
+        if text:
+            yield f"  {styled(name.ljust(9), 'dim')} {text}"
+
+
+def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
+    head, state = found.head, found.state
+    yield "title", line(head.title or "", 120)
+    yield "kind", line(head.kind)
+    yield "from", line(found.path or "")
+    yield "parent", line(head.parent_run_id or "")
+    last_at = state.at if state else head.updated_at
+    ago = duration(last_at, now)
+    yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
+    types = sorted(found.events.items(), key=lambda item: -item[1])
+    most = ", ".join(f"{amount(count)} {line(name)}" for name, count in types[:4])
+    yield "log", f"{plural(found.seq, 'event')} ({most}{', …' if len(types) > 4 else ''}), head {(found.hash or '')[:12]}"  # noqa: PLR2004
+    if state is None:
+        return
+    owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
+    yield "owner", owner
+    yield "waits for", ", ".join(f"{line(wait['kind'])} {line(wait['id'])}" for wait in state.status.waits[:listed_max])
+    yield "due", moment(state.status.due_at)
+    yield "cancel", line(f"requested, mode {state.status.cancel}") if state.status.cancel and not state.status.terminal else ""
+    yield "step", _step(state, now)
+    roles = ", ".join(f"{line(role)} {amount(count)}" for role, count in sorted(state.transcript.view.roles.items()))
+    yield "messages", f"{amount(state.transcript.view.count)} ({roles})" if roles else ""
+    memory = state.memory.view
+    yield "memory", f"{plural(len(memory), 'key')}, {amount(state.memory.bytes)} bytes" if memory else ""
+    tasks = state.plan.view
+    done = sum(task["status"] == "done" for task in tasks)
+    task = state.plan.next()
+    doing = f", now: {line(task['title'], 60)}" if task else ""
+    yield "plan", f"{done} of {plural(len(tasks), 'task')} done{doing}" if tasks else ""
+    tools, models = state.calls.tools, state.calls.models
+    yield "calls", _counted(tools.started, tools.completed, tools.failed, tools.in_flight)
+    yield "models", _counted(models.started, models.completed, models.failed, models.in_flight)
+    yield "children", f"{amount(state.inbox.children_count)}" if state.inbox.children_count else ""
+
+
+def _step(state: RunState, now: str) -> str:
+    step = state.steps.open
+    done = f"{amount(state.steps.completed_count)} completed, {amount(state.steps.failed_count)} failed"
+    if step is None:
+        return done if state.steps.last_index >= 0 else ""
+    again = f", attempt {step.attempt}, entry {step.entry}" if (step.attempt, step.entry) != (1, 1) else ""
+    opened = duration(step.started_at, now)
+    return f"{step.index} {styled(line(step.id), 'busy')} is open{again}, since {moment(step.started_at)} ({opened}); {done}"
+
+
+def _counted(started: int, completed: int, failed: int, in_flight: int) -> str:
+    if not started:
+        return ""
+    text = f"{amount(started)} started, {amount(completed)} completed, {amount(failed)} failed"
+    return text + (f", {styled(f'{amount(in_flight)} in flight', 'warn')}" if in_flight else "")
+
+
+def _open_calls(found: Summary, now: str) -> Iterator[str]:
+    from .describe import value
+
+    columns = (
+        Column("TOOL", flex=True), Column("STATUS"), Column("POLICY"), Column("TRY", right=True), Column("SEQ", right=True),
+        Column("STARTED"), Column("AGO", right=True), Column("ARGS", flex=True),
+    )  # fmt: skip
+    calls = found.open_calls
+    rows = [
+        (
+            Cell(call.tool, "title"), Cell(call.status, "warn"), call.policy, call.attempt, call.seq, moment(call.started_at),
+            duration(call.started_at, now), value(call.args, 120),
+        )  # fmt: skip
+        for call in calls[:listed_max]
+    ]
+    more = [f"… {len(calls) - listed_max} more: runjournal show {found.head.run_id} --calls"] if len(calls) > listed_max else []
+    lines = itertools.chain(table(columns, rows, indent=""), more)
+    yield from _section("In flight" + (f" ({len(calls)})" if calls else ""), lines)
+
+
+_LAST_COLUMNS: Final = (Column("SEQ", right=True), Column("AT"), Column("TYPE"), Column("SUMMARY", flex=True))
+
+
+def _last_row(record: RecordedEvent) -> tuple[object, ...]:
+    seq, at, kind, _, _, summary = event_row(record)
+    return seq, at, kind, summary
+
+
+def _costs(state: RunState) -> Iterator[str]:
+    usage = state.costs.usage()
+    columns = (Column("MODEL", flex=True), *(Column(name, right=True) for name in ("CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")))
+    rows = [
+        (
+            model,
+            amount(sum(outcome["calls"] for outcome in state.costs.lines[model].values())),
+            *(amount(tokens[name]) for name in ("input", "output", "cache_read", "cache_write")),
+        )
+        for model, tokens in usage.items()
+    ]
+    money = [
+        f"{amount_text} {line(currency)} {line(source)}"
+        for currency, sources in sorted(state.costs.money.items())
+        for source, amount_text in sorted(sources.items())
+    ]
+    untold = state.costs.count("without_usage")
+    notes = [", ".join(money)] if money else []
+    notes += [styled(f"{plural(untold, 'call')} told no usage", "warn")] if untold else []
+    unpriced = state.costs.count("unpriced")
+    notes += [styled(f"{plural(unpriced, 'call')} without a price", "dim")] if unpriced else []
+    yield from _section("Cost", itertools.chain(table(columns, rows), notes))
+
+
+def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
+    if findings:
+        lines = (
+            f"{styled(line(each.severity), 'bad' if each.severity == 'error' else 'warn')} {line(each.code)}: {line(each.what, 300)}"
+            for each in findings[:listed_max]
+        )
+        more = [f"… {len(findings) - listed_max} more"] if len(findings) > listed_max else []
+        yield from _section(f"Findings ({len(findings)})", itertools.chain(lines, more))
+
+
+def _next(found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
+    run_id = found.head.run_id
+    hints: list[tuple[str, str]] = []
+    if found.problem is not None:
+        hints.append((f"runjournal verify {run_id}", "where the log is damaged"))
+    if findings is None or findings:
+        hints.append((f"runjournal audit {run_id}", "each finding with what to do" if findings else "check it"))
+    if found.open_calls:
+        hints.append((f"runjournal show {run_id} --calls", "what was sent, and what came back"))
+    hints.append((f"runjournal show {run_id} --events", "the whole log"))
+    if found.state is None or found.state.transcript.view.count:
+        hints.append((f"runjournal show {run_id} --messages", "what was said"))
+    if found.error is not None and found.error.seq:
+        hints.append((f"runjournal replay {run_id}@{found.error.seq}", "the state when it failed"))
+    width = max(len(hint) for hint, _ in hints)
+    limit = terminal_width()
+    for hint, why in hints:
+        text = f"{hint.ljust(width)}  {why}"
+        yield text if limit is None else cut(text, limit - 2)

@@ -1,0 +1,99 @@
+"""Reading a run for its audit: damage is something to report, never something to stop at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from runjournal.log.base import RecordedEvent, UnreadableEvent
+from runjournal.log.chain import event_hash
+from runjournal.log.codec import decode
+from runjournal.log.errors import CorruptLog, StoreBusy, StoreUnavailable
+from runjournal.log.limits import read_page_events_max
+from runjournal.log.store import Store
+
+Progress = Callable[[int], None]
+"""Told now and then how many events have been read."""
+
+DAMAGE: Final = (CorruptLog, StoreUnavailable, UnicodeError)
+"""What reading a damaged file raises: a page that contradicts itself, a sector that can't be read, text that is none."""
+
+
+class Row(NamedTuple):
+    """A row that could be read: its record, and the bytes that it was made from."""
+
+    record: RecordedEvent
+    body: bytes
+
+
+class Damage(NamedTuple):
+    """A row that couldn't."""
+
+    seq: int
+    what: str
+
+
+def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None = None) -> Iterator[Row | Damage]:
+    """The rows of a run up to a seq, in order, in one pass. Where a page can't be read, its rows are tried one by one.
+
+    After a page of which no row can be read the rest is one `Damage`. Raises StoreBusy, StoreClosed.
+    """
+    after, count = 0, 0
+    while True:
+        try:
+            for seq, position, event_type, body in store.read_raw(run_id, after, upto):
+                yield _row(run_id, seq, position, event_type, body)
+                after, count = seq, count + 1
+                if progress is not None and not count % read_page_events_max:
+                    progress(count)
+            break
+        except StoreBusy:
+            raise
+        except DAMAGE as error:
+            last = after + read_page_events_max if upto is None else min(upto, after + read_page_events_max)
+            read = 0
+            for each in _one_by_one(store, run_id, after, last):
+                read += isinstance(each, Row)
+                yield each
+            count, after = count + read, last
+            if not read or after == upto:
+                if after != upto:
+                    yield Damage(after + 1, f"nor can any behind it ({type(error).__name__})")
+                break
+    if progress is not None:
+        progress(count)
+
+
+def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[Row | Damage]:
+    for seq in range(after + 1, last + 1):
+        try:
+            found = list(store.read_raw(run_id, seq - 1, seq))
+        except StoreBusy:
+            raise
+        except DAMAGE as error:
+            yield Damage(seq, type(error).__name__)
+        else:
+            yield from (_row(run_id, *each) for each in found)
+
+
+def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> Row | Damage:
+    """Decode a row, whatever it holds."""
+    try:
+        return Row(decode(run_id, seq, position, event_type, body), body)
+    except Exception as error:  # noqa: BLE001 - decode promises not to raise; an audit doesn't rely on it
+        reason = f"{type(error).__name__}"
+    try:
+        link = event_hash(run_id, seq, event_type, body)
+    except Exception as error:  # noqa: BLE001 - no event of this package can have been there
+        return Damage(seq, type(error).__name__)
+    event = UnreadableEvent(event_type, reason, body)
+    return Row(RecordedEvent(run_id, seq, position, event_type, "", "", 0, None, None, link, event), body)
+
+
+def beyond(store: Store, run_id: str, head_seq: int) -> int | None:
+    """The seq of the first event that no head covers, not even one that a writer has moved meanwhile; None: none."""
+    first = next(iter(store.read_raw(run_id, head_seq)), None)
+    if first is None:
+        return None
+    now = store.head(run_id)
+    return first[0] if now is None or now.head_seq < first[0] else None

@@ -1,0 +1,234 @@
+"""What is stored beside the events of a run, compared with what follows from them: its row, its index rows, its links.
+
+Held in memory: the unresolved calls of the run, which a fold bounds. Ends of steps are compared by their number and
+the sum of their hashes; only where these differ are they all looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from runjournal.log import events as e
+from runjournal.log.base import RecordedEvent
+from runjournal.log.errors import StoreBusy
+from runjournal.log.head import Head
+from runjournal.log.store import Effect, StepEnd, Store, Unknown
+from runjournal.projections.audit import RunAudit
+from runjournal.projections.derived import Derived
+from runjournal.projections.findings import Finding, command, finding, show_calls, show_events, shown
+from runjournal.projections.index import Rows
+
+from .audit_rows import DAMAGE
+from .checkpoints import hash_at
+
+REBUILD: Final = "runjournal db rebuild"
+_PRESENT: Final = ("lease_until", "heartbeat_at", "wake_at")
+"""Columns that don't follow from the events alone: only whether they hold something does."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """A multiset of rows, by number and sum of hashes: two that are equal hold the same rows, in whatever order."""
+
+    count: int = 0
+    total: int = 0
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        """One more row."""
+        digest = hashlib.sha256(repr(tuple(row)).encode("utf-8", "surrogatepass")).digest()
+        self.count += 1
+        self.total = (self.total + int.from_bytes(digest[:16], "big")) % 2**128
+
+
+def args_reader(store: Store, run_id: str) -> Callable[[int], object]:
+    """Gives the args of the tool.started at a seq of a run, None if there is none."""
+
+    def args_at(seq: int) -> object:
+        event = next((record.event for record in store.read(run_id, seq - 1, seq)), None)
+        return event.args if isinstance(event, e.ToolStarted) else None
+
+    return args_at
+
+
+class TableAudit:
+    """Told of each event of a run and of the rows that it stands for, in order; `finish` compares the tables."""
+
+    def __init__(self, store: Store, run_id: str, head: Head | None) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.head = head
+        self._last = head.head_seq if head else 0
+        self._effects = 0
+        self._unknown: dict[tuple[str, str], Unknown] = {}
+        self._ends = Tally()
+        self._first_position = 0
+
+    def feed(self, record: RecordedEvent, rows: Rows) -> Iterator[Finding]:
+        """One more event; `rows` are what it stands for."""
+        self._first_position = self._first_position or record.position
+        for end in rows.step_ends:
+            self._ends.add(end)
+        for key in rows.known:
+            self._unknown.pop(key, None)
+        for unknown in rows.unknown:
+            self._unknown[unknown[:2]] = unknown
+        for effect in rows.effects:
+            yield from self._guarded("effects", self._check_effect(record, effect))
+        if isinstance(record.event, e.ChildSpawned) and self.store.head(record.event.child_run_id) is None:
+            what = f"event {record.seq}: the child {shown(record.event.child_run_id)} isn't in the store"
+            yield finding("child_missing", self.run_id, record.seq, what, show_events(self.run_id, record.seq))
+
+    def finish(self, audit: RunAudit) -> Iterator[Finding]:
+        """Compare what is stored with what the whole run stands for; `audit` has folded it."""
+        head = self.head
+        if head is None or not audit.folding:
+            return
+        yield from self._guarded("runs", self._check_row(head, audit.derived.head))
+        yield from self._guarded("effects", self._check_effects())
+        if self._still(head):
+            yield from self._guarded("unknowns", self._check_unknowns())
+            yield from self._guarded("step_ends", self._check_step_ends())
+        yield from self._guarded("lines", self._check_line(audit.derived))
+        yield from self._guarded("runs", self._check_links(audit))
+
+    def _guarded(self, table: str, check: Iterator[Finding]) -> Iterator[Finding]:
+        try:
+            yield from check
+        except StoreBusy:
+            raise
+        except DAMAGE as error:
+            what = f"the table {table} can't be read ({type(error).__name__})"
+            yield finding("row_unreadable", self.run_id, None, what, REBUILD)
+
+    def _still(self, head: Head) -> bool:
+        """Whether nobody has appended to the run since the audit began."""
+        now = self.store.head(self.run_id)
+        return now is not None and now.head_seq == head.head_seq
+
+    def _wrong(self, code: str, table: str, seq: int | None, what: str) -> Finding:
+        return finding(code, self.run_id, seq, f"table {table}: {what}", REBUILD)
+
+    # The row in `runs`.
+
+    def _check_row(self, head: Head, derived: Head) -> Iterator[Finding]:
+        if head.head_seq != derived.head_seq:
+            return  # the chain says so
+        for name, stored, expected in zip(Head._fields, head, derived, strict=True):
+            if name in _PRESENT:
+                same = (stored is None) is (expected is None)
+            else:
+                same = name == "head_hash" or stored == expected
+            if not same:
+                yield self._wrong("run_row", "runs", None, f"{name} isn't what the events say")
+
+    # Effects and unknown calls.
+
+    def _check_effect(self, record: RecordedEvent, effect: Effect) -> Iterator[Finding]:
+        row, key, seq = self.store.effect(effect.scope, effect.key), shown(effect.key), effect.seq
+        if row is None:
+            yield self._wrong("index_missing", "effects", seq, f"the effect {key} of event {seq} is missing")
+        elif row == effect:
+            self._effects += 1
+        elif row.run_id == self.run_id and row.seq < seq and _stands(self.store, row):
+            pass  # a second effect in this run, which RunAudit reports
+        elif row.run_id == self.run_id or not _stands(self.store, row):
+            yield self._wrong("index_wrong", "effects", seq, f"the row of {key} isn't what event {seq} says")
+        elif not (isinstance(record.event, e.ToolCompleted) and record.event.replayed):
+            what = f"event {seq}: a second effect under the key {key}; run {shown(row.run_id)} seq {row.seq} has the first"
+            yield finding("duplicate_effect", self.run_id, seq, what, show_calls(self.run_id))
+
+    def _check_effects(self) -> Iterator[Finding]:
+        mine = [0, 0]
+        for row in self.store.index_rows("effects", self.run_id):
+            mine[Effect._make(row).seq > self._last] += 1
+        if mine == [self._effects, 0]:
+            return
+        for row in map(Effect._make, self.store.index_rows("effects", self.run_id)):
+            if not _stands(self.store, row):
+                yield self._wrong("index_extra", "effects", row.seq, f"no event {row.seq} is the effect {shown(row.key)}")
+
+    def _check_unknowns(self) -> Iterator[Finding]:
+        for (scope, key), unknown in self._unknown.items():
+            row = self.store.unknown(scope, key)
+            if row is None and self.store.newest(scope) == self.run_id:
+                what = f"the call {shown(key)} of event {unknown.seq} is missing"
+                yield self._wrong("index_missing", "unknowns", unknown.seq, what)
+            elif row is not None and row.run_id == self.run_id and row != unknown:
+                what = f"the row of {shown(key)} isn't what event {unknown.seq} says"
+                yield self._wrong("index_wrong", "unknowns", unknown.seq, what)
+        for row in map(Unknown._make, self.store.index_rows("unknowns", self.run_id)):
+            if row[:2] not in self._unknown:
+                what = f"what became of the call {shown(row.key)} is known, or it never started"
+                yield self._wrong("index_extra", "unknowns", row.seq, what)
+
+    # Ends of steps.
+
+    def _check_step_ends(self) -> Iterator[Finding]:
+        stored = Tally()
+        for row in self.store.index_rows("step_ends", self.run_id):
+            stored.add(row)
+        if stored == self._ends:
+            return
+        expected: dict[tuple[Any, ...], StepEnd] = {}
+        derived = Derived(self.run_id, lambda _: None)
+        for record in self.store.read(self.run_id, 0, self._last):
+            for end in derived.apply(record).step_ends:
+                expected[end[:3]] = end
+        for row in map(StepEnd._make, self.store.index_rows("step_ends", self.run_id)):
+            end = expected.pop(row[:3], None)
+            named = f"attempt {row.attempt} of step {shown(row.step)}"
+            if end is None:
+                yield self._wrong("index_extra", "step_ends", row.seq, f"no event ends {named}")
+            elif end != row:
+                yield self._wrong("index_wrong", "step_ends", end.seq, f"the row of {named} isn't what event {end.seq} says")
+        for end in expected.values():
+            what = f"the end of attempt {end.attempt} of step {shown(end.step)}, event {end.seq}, is missing"
+            yield self._wrong("index_missing", "step_ends", end.seq, what)
+
+    # The line, the parent, the base.
+
+    def _check_line(self, derived: Derived) -> Iterator[Finding]:
+        if derived.newest is None:
+            return
+        scope, newest = derived.head.scope, self.store.newest(derived.head.scope)
+        if newest is None:
+            yield self._wrong("index_missing", "lines", None, f"the line {shown(scope)} is missing")
+        elif newest != self.run_id:
+            other = self.store.head(newest)
+            first = next(iter(self.store.read_raw(newest, 0, 1)), None)
+            if other is None or other.scope != scope or first is None or first[1] < self._first_position:
+                yield self._wrong("index_wrong", "lines", None, f"{shown(newest)} isn't the newest run of line {shown(scope)}")
+        for row in self.store.index_rows("lines", self.run_id):
+            if row[0] != scope:
+                yield self._wrong("index_extra", "lines", None, f"this run isn't of the line {shown(row[0])}")
+
+    def _check_links(self, audit: RunAudit) -> Iterator[Finding]:
+        status = audit.state.status
+        parent, base = status.parent_run_id, status.base
+        if parent is not None and self.store.head(parent) is None:
+            what = f"the parent {shown(parent)} isn't in the store"
+            severity = "info" if status.status == "imported" else None
+            yield finding("parent_missing", self.run_id, 1, what, show_events(self.run_id, 1), severity=severity)
+        if base is not None:
+            yield from self._check_base(base)
+        if status.status == "imported" and self.store.imported(self.run_id) is None:
+            what = "how far this imported run was taken isn't noted, so importing more of it takes it from the start"
+            yield finding("import_missing", self.run_id, None, what, command("show", self.run_id))
+
+    def _check_base(self, base: dict[str, Any]) -> Iterator[Finding]:
+        run_id, seq = base["run_id"], base["seq"]
+        if self.store.head(run_id) is None:
+            what = f"the run {shown(run_id)} that it goes on from isn't in the store"
+            yield finding("base_missing", self.run_id, 1, what, show_events(self.run_id, 1))
+        elif hash_at(self.store, run_id, seq) != base["hash"]:
+            what = f"event {seq} of run {shown(run_id)}, which it goes on from, isn't the one that it names"
+            yield finding("base_changed", self.run_id, 1, what, command("verify", run_id))
+
+
+def _stands(store: Store, row: Effect) -> bool:
+    """Whether the event that a row of effects names is the effect of its key."""
+    event = next((record.event for record in store.read(row.run_id, row.seq - 1, row.seq)), None)
+    return isinstance(event, e.ToolCompleted | e.ToolResolved) and event.call_id == row.key

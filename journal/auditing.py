@@ -1,0 +1,348 @@
+"""The audit of a store: every run in one pass over its events, then what only all runs together can tell.
+
+`verify_run` looks at the chain alone and is fast; `audit_run` looks at everything. Both take a run as it stands when
+they begin, so that writers may go on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from runjournal.log import owner
+from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
+from runjournal.log.codec import digest_of
+from runjournal.log.errors import InvalidArgument, RunNotFound, StoreBusy
+from runjournal.log.head import Head
+from runjournal.log.store import Checkpoint, Store
+from runjournal.projections.audit import RunAudit
+from runjournal.projections.chain_audit import ChainAudit
+from runjournal.projections.findings import Finding, command, finding, show_events, shown
+from runjournal.projections.state import RunState
+
+from .audit_rows import DAMAGE, Damage, Progress, Row, beyond, rows
+from .audit_tables import REBUILD, TableAudit, args_reader
+from .checkpoints import fold_name, seal, unseal
+
+_DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_blobs_checked_max: Final = 4_096
+"""Digests of blobs that were just found sound, so that one that many events share is read once."""
+_heads_page: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify_run` has found: the number of events that are there, and the hash of the last one."""
+
+    run_id: str
+    events: int
+    head_hash: str | None
+    problems: list[Finding]
+
+
+# The chain alone.
+
+
+def verify_run(store: Store, run_id: str, *, progress: Progress | None = None) -> Verification:
+    """Check sequence, links and head of a run, and report every break. Raises RunNotFound, StoreBusy, StoreClosed."""
+    head, problems = _head(store, run_id)
+    chain = ChainAudit(run_id, head)
+    for each in rows(store, run_id, head.head_seq if head else None, progress):
+        problems += chain.feed(each.record) if isinstance(each, Row) else chain.skip(each.seq, each.what)
+    if head is None and not chain.seq and not problems:
+        raise RunNotFound(run_id)
+    problems += chain.finish()
+    problems += _beyond(store, run_id, head)
+    return Verification(run_id, chain.count, chain.hash, problems)
+
+
+def verify_store(store: Store, *, progress: Progress | None = None) -> Iterator[Verification]:
+    """`verify_run` for every run of the store, also for those that have events and no row."""
+    ids, problems = _run_ids(store)
+    if problems:
+        yield Verification("", 0, None, problems)
+    done = 0
+    for run_id in ids:
+        found = verify_run(store, run_id)
+        done += found.events
+        if progress is not None:
+            progress(done)
+        yield found
+
+
+def _head(store: Store, run_id: str) -> tuple[Head | None, list[Finding]]:
+    try:
+        return store.head(run_id), []
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"the run's row can't be read ({type(error).__name__})"
+        return None, [finding("row_unreadable", run_id, None, what, REBUILD)]
+
+
+def _beyond(store: Store, run_id: str, head: Head | None) -> list[Finding]:
+    try:
+        seq = beyond(store, run_id, head.head_seq) if head else None
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"rows behind the head can't be read ({type(error).__name__})"
+        return [finding("row_unreadable", run_id, None, what, command("verify", run_id))]
+    if seq is None:
+        return []
+    what = f"event {seq} stands behind the head of the run, past the guarded append"
+    return [finding("beyond_head", run_id, seq, what, show_events(run_id, seq))]
+
+
+# One run, everything.
+
+
+def audit_run(store: Store, run_id: str, *, progress: Progress | None = None) -> Iterator[Finding]:
+    """Everything that is wrong or worth knowing in one run, in one pass. Raises RunNotFound, StoreBusy, StoreClosed.
+
+    `progress` is told now and then how many events have been read.
+    """
+    return _Pass(store, run_id, set()).run(progress)
+
+
+class _Pass:
+    """One pass over a run; `digests` collects what its events refer to."""
+
+    def __init__(self, store: Store, run_id: str, digests: set[bytes]) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.digests = digests
+        self.head, self.problems = _head(store, run_id)
+        self.audit = RunAudit(run_id, self.head, args_at=args_reader(store, run_id))
+        self.tables = TableAudit(store, run_id, self.head)
+        self.snapshots: dict[int, str] = {}
+        self.blobs: OrderedDict[str, bool] = OrderedDict()
+
+    def run(self, progress: Progress | None) -> Iterator[Finding]:
+        """All findings, as they are met."""
+        head = self.head
+        yield from self.problems
+        yield from self._list_snapshots()
+        for each in rows(self.store, self.run_id, head.head_seq if head else None, progress):
+            if isinstance(each, Damage):
+                yield from self.audit.skip(each.seq, each.what)
+            else:
+                yield from self._one(each)
+        if head is None and not self.audit.chain.seq and not self.problems:
+            raise RunNotFound(self.run_id)
+        yield from self.audit.finish(owner_gone=self._owner_gone(), known_elsewhere=self._known_elsewhere)
+        yield from _beyond(self.store, self.run_id, head)
+        yield from self.tables.finish(self.audit)
+        yield from self._snapshots_left()
+
+    def _one(self, row: Row) -> Iterator[Finding]:
+        record, audit = row.record, self.audit
+        yield from audit.feed(record, row.body)
+        if audit.folding:
+            yield from self.tables.feed(record, audit.derived.rows)
+        yield from self._check_blobs(record, row.body)
+        if record.seq in self.snapshots:
+            yield from self._check_snapshot(record)
+
+    def _owner_gone(self) -> bool:
+        head = self.head
+        return head is not None and head.status == "running" and owner.gone(head, owner.here(), self.store.clock)
+
+    def _known_elsewhere(self, call_id: str) -> bool:
+        """A later run of the line has said what became of the call."""
+        scope = self.audit.state.status.scope
+        return self.store.newest(scope) not in (None, self.run_id) and self.store.unknown(scope, call_id) is None
+
+    # Blobs.
+
+    def _check_blobs(self, record: RecordedEvent, body: bytes) -> Iterator[Finding]:
+        event = record.event
+        if isinstance(event, UnknownEvent | NewerEvent | UnreadableEvent):
+            self.digests.update(bytes.fromhex(found.decode()) for found in _DIGEST_IN_BODY.findall(body))
+            return
+        if not event.BLOBS or b'"ext":' not in body:
+            return
+        for name, attribute, *_ in plan_of(type(event)):
+            value = getattr(event, attribute)
+            if isinstance(value, BlobRef):
+                yield from self._check_blob(record, name, value)
+
+    def _check_blob(self, record: RecordedEvent, name: str, ref: BlobRef) -> Iterator[Finding]:
+        place = f"event {record.seq}: the value of {name}, sha256:{shown(ref.sha256)[1:-1]},"
+        code, what = "blob_damaged", f"{place} isn't the one that the event names"
+        try:
+            digest = bytes.fromhex(ref.sha256)
+            self.digests.add(digest)
+            sound = self.blobs.get(ref.sha256)
+            if sound is None:
+                body = self.store.blob(ref.sha256)
+                if body is None:
+                    code, what, sound = "blob_missing", f"{place} isn't in the store: restore it from a backup", False
+                else:
+                    sound = digest_of(body) == ref.sha256 and len(body) == ref.bytes
+                    self._remember(ref.sha256, sound)
+        except StoreBusy:
+            raise
+        except (*DAMAGE, ValueError, TypeError):
+            sound = False
+        if not sound:
+            yield finding(code, self.run_id, record.seq, what, show_events(self.run_id, record.seq))
+
+    def _remember(self, digest: str, sound: bool) -> None:  # noqa: FBT001 - private
+        self.blobs[digest] = sound
+        if len(self.blobs) > _blobs_checked_max:
+            self.blobs.popitem(last=False)
+
+    # Checkpoints.
+
+    def _list_snapshots(self) -> Iterator[Finding]:
+        try:
+            self.snapshots = {each.seq: each.fold for each in self.store.checkpoints(self.run_id)}
+        except StoreBusy:
+            raise
+        except DAMAGE as error:
+            yield self._snapshot("checkpoint_damaged", None, f"the checkpoints can't be read ({type(error).__name__})")
+
+    def _check_snapshot(self, record: RecordedEvent) -> Iterator[Finding]:
+        seq = record.seq
+        del self.snapshots[seq]
+        checkpoint = next(iter(self.store.checkpoints(self.run_id, seq)), None)
+        if checkpoint is None or checkpoint.seq != seq:
+            return  # dropped meanwhile
+        name, _, version = checkpoint.fold.partition(":")
+        if name != RunState.NAME or checkpoint.fold != fold_name(RunState):
+            what = f"the checkpoint at seq {seq} was made by {shown(name)} {shown(version)[:14]}, which isn't known here"
+            problem = _seal_problem(checkpoint)
+            yield self._snapshot("checkpoint_damaged", seq, f"the checkpoint at seq {seq}: {problem}") if problem else (
+                self._snapshot("checkpoint_version", seq, what)
+            )
+            return
+        try:
+            unseal(RunState, checkpoint, record.hash)
+        except Exception as error:  # noqa: BLE001 - a state of any shape may be in there
+            why = str(error) if isinstance(error, InvalidArgument) else type(error).__name__
+            yield self._snapshot("checkpoint_damaged", seq, f"the checkpoint at seq {seq} is left out: {why}")
+            return
+        if not self.audit.folding:
+            return
+        sealed = seal(RunState, self.audit.state, self.run_id, seq, record.hash)
+        if sealed.body != checkpoint.body:
+            what = f"the checkpoint at seq {seq} verifies and holds another state than events 1 to {seq}"
+            yield self._snapshot("checkpoint_state", seq, what)
+
+    def _snapshots_left(self) -> Iterator[Finding]:
+        now = self.store.head(self.run_id) if self.snapshots else None
+        for seq in sorted(self.snapshots):
+            if now is None or seq > now.head_seq or seq <= self.audit.chain.seq:
+                yield self._snapshot("checkpoint_damaged", seq, f"the checkpoint at seq {seq} has no event: it is ahead of the log")
+
+    def _snapshot(self, code: str, seq: int | None, what: str) -> Finding:
+        return finding(code, self.run_id, seq, what, command("checkpoint prune", self.run_id))
+
+
+def _seal_problem(checkpoint: Checkpoint) -> str:
+    """What is wrong with a checkpoint of a fold that isn't known here, as far as that can be seen."""
+    digest, _, text = checkpoint.body.partition(b"\n")
+    if digest != digest_of(text).encode():
+        return "its own hash doesn't match"
+    try:
+        content = orjson.loads(text)
+        found = (content["run_id"], content["seq"], content["fold"])
+    except (ValueError, KeyError, TypeError):
+        return "it isn't a checkpoint"
+    return "" if found == checkpoint[:3] else "it is that of another run, seq or fold"
+
+
+# All runs.
+
+
+def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[Finding]:
+    """`audit_run` for every run, and what only all of them tell: rows without a run, runs without a row, unused blobs.
+
+    Raises StoreBusy, StoreClosed.
+    """
+    ids, problems = _run_ids(store)
+    yield from problems
+    digests: set[bytes] = set()
+    done = 0
+    for run_id in ids:
+        each = _Pass(store, run_id, digests)
+        yield from each.run(None)
+        done += each.audit.chain.count
+        if progress is not None:
+            progress(done)
+    known = set(ids)
+    for table, code, name in _OWNED:
+        yield from _strays(store, table, code, name, known)
+    yield from _unused(store, digests)
+
+
+_OWNED: Final = (
+    ("effects", "index_extra", 4),
+    ("unknowns", "index_extra", 2),
+    ("step_ends", "index_extra", 0),
+    ("lines", "index_extra", 1),
+    ("imports", "import_orphan", 0),
+)
+"""Index tables, the code of a row without its run, and the column that names the run."""
+
+
+def _strays(store: Store, table: str, code: str, column: int, known: set[str]) -> Iterator[Finding]:
+    """Rows of runs that aren't there; a run that began meanwhile is."""
+    try:
+        for row in store.index_rows(table):
+            run_id = row[column]
+            if run_id not in known and store.head(run_id) is None:
+                what = f"table {table}: a row is of a run that isn't in the store"
+                yield finding(code, run_id, None, what, REBUILD if code == "index_extra" else command("export", run_id))
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"the table {table} can't be read ({type(error).__name__})"
+        yield finding("row_unreadable", "", None, what, REBUILD)
+
+
+def _unused(store: Store, digests: set[bytes]) -> Iterator[Finding]:
+    try:
+        for digest, size in store.blob_digests():
+            if not re.fullmatch(r"[0-9a-f]{64}", digest) or bytes.fromhex(digest) not in digests:
+                what = f"no event refers to the blob sha256:{shown(digest)[1:-1]} of {size} bytes"
+                yield finding("blob_unused", "", None, what, "runjournal doctor")
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        yield finding("row_unreadable", "", None, f"the table blobs can't be read ({type(error).__name__})", "runjournal doctor")
+
+
+def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
+    """The ids of all runs that have a row or an event, sorted."""
+    ids: set[str] = set()
+    problems: list[Finding] = []
+    for source in (_ids_of_rows, _ids_of_events):
+        try:
+            ids.update(source(store))
+        except StoreBusy:
+            raise
+        except DAMAGE as error:
+            what = f"the list of runs can't be read in full ({type(error).__name__})"
+            problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
+    return sorted(ids), problems
+
+
+def _ids_of_rows(store: Store) -> Iterator[str]:
+    after: tuple[str, str] | None = None
+    while page := store.heads(after=after, limit=_heads_page):
+        yield from (head.run_id for head in page)
+        after = (page[-1].updated_at, page[-1].run_id)
+
+
+def _ids_of_events(store: Store) -> Iterator[str]:
+    try:
+        yield from (str(row[0]) for row in store.sql("SELECT DISTINCT run_id FROM events"))
+    except InvalidArgument:  # a store without SQL
+        yield from (record.run_id for record in store.read_all())

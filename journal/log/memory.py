@@ -1,0 +1,404 @@
+"""A store in memory, for tests and trials: the same behaviour as the others, gone with the process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock, get_ident
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from eventsourcing.persistence import Notification, StoredEvent
+from eventsourcing.popo import POPOApplicationRecorder
+
+from .base import RecordedEvent
+from .clock import Clock
+from .codec import decode
+from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
+from .head import Head
+from .limits import read_page_events_max
+from .store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown, Write
+
+T = TypeVar("T")
+
+_TABLES: Final = ("runs", "effects", "unknowns", "lines", "step_ends", "imports", "blobs", "checkpoints")
+_INDEX_TABLES: Final = {"effects": 4, "unknowns": 2, "step_ends": 0, "lines": 1, "imports": 0}
+"""The tables that index_rows knows, and which column names the run."""
+
+_Key = tuple[Any, ...]
+_Tables = dict[str, dict[_Key, Any]]
+
+
+class _Recorder(POPOApplicationRecorder):
+    """eventsourcing's recorder in plain objects, with pages of a run that cost what they hold."""
+
+    def page(self, run_id: str, first: int, last: int) -> list[Notification]:
+        """The run's events with first <= seq <= last."""
+        with self._database_lock:
+            index = self._stored_events_index.get(run_id, {})
+            places = [index[seq] for seq in range(first, min(last, len(index)) + 1)]
+            return [_notification(place + 1, self._stored_events[place]) for place in places]
+
+
+def _notification(position: int, event: StoredEvent) -> Notification:
+    return Notification(event.originator_id, event.originator_version, event.topic, event.state, position)
+
+
+def _decoded(each: Notification) -> RecordedEvent:
+    return decode(str(each.originator_id), each.originator_version, each.id, each.topic, each.state)
+
+
+class _Reads(ABC):
+    """What both the store and its transaction read: one table row by key, one page of a run's events."""
+
+    @abstractmethod
+    def _row(self, table: str, key: _Key) -> Any: ...
+
+    @abstractmethod
+    def _step_ends(self, run_id: str, step: str) -> list[StepEnd]: ...
+
+    @abstractmethod
+    def _page(self, run_id: str, first: int, last: int) -> list[Notification]: ...
+
+    def head(self, run_id: str) -> Head | None:
+        """The run's head, or None."""
+        found: Head | None = self._row("runs", (run_id,))
+        return found
+
+    def read(
+        self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
+    ) -> Iterator[RecordedEvent]:
+        """The run's events with after < seq <= upto, in order, of these types (all: None)."""
+        wanted = None if types is None else frozenset(types)
+        for seq, position, event_type, body in self.read_raw(run_id, after, upto):
+            if wanted is None or event_type in wanted:
+                yield decode(run_id, seq, position, event_type, body)
+
+    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
+        """The same rows as they are stored: (seq, position, type, body)."""
+        after = max(after, 0)
+        while True:
+            last = after + read_page_events_max
+            page = self._page(run_id, after + 1, last if upto is None else min(last, upto))
+            yield from ((each.originator_version, each.id, each.topic, each.state) for each in page)
+            if len(page) < read_page_events_max:
+                return
+            after = last
+
+    def effect(self, scope: str, key: str) -> Effect | None:
+        """The row of a call that happened."""
+        found: Effect | None = self._row("effects", (scope, key))
+        return found
+
+    def unknown(self, scope: str, key: str) -> Unknown | None:
+        """The row of a call that may have happened."""
+        found: Unknown | None = self._row("unknowns", (scope, key))
+        return found
+
+    def newest(self, scope: str) -> str | None:
+        """The newest run of a line."""
+        row = self._row("lines", (scope,))
+        return row[1] if row else None
+
+    def step_end(self, run_id: str, step: str) -> StepEnd | None:
+        """The newest end of a step."""
+        return max(self._step_ends(run_id, step), key=lambda end: end.attempt, default=None)
+
+    def imported(self, run_id: str) -> Import | None:
+        """Where an imported run came from."""
+        found: Import | None = self._row("imports", (run_id,))
+        return found
+
+
+class _Transaction(_Reads):
+    """Changes that wait for the commit, over the tables that they will go to. A row that is None goes."""
+
+    def __init__(self, tables: _Tables, recorder: _Recorder) -> None:
+        self.tables = tables
+        self.recorder = recorder
+        self.changes: _Tables = {name: {} for name in _TABLES}
+        self.events: list[StoredEvent] = []
+        self.ended = False
+
+    def _open(self) -> None:
+        if self.ended:
+            raise StoreError("memory: this transaction has ended; use the store")
+
+    def _row(self, table: str, key: _Key) -> Any:
+        self._open()
+        changes = self.changes[table]
+        return changes[key] if key in changes else self.tables[table].get(key)
+
+    def _step_ends(self, run_id: str, step: str) -> list[StepEnd]:
+        self._open()
+        rows = {**self.tables["step_ends"], **self.changes["step_ends"]}.values()
+        return [end for end in rows if (end.run_id, end.step) == (run_id, step)]
+
+    def _page(self, run_id: str, first: int, last: int) -> list[Notification]:
+        self._open()
+        start = 1 + (self.recorder.max_notification_id() or 0)
+        mine = [
+            _notification(start + place, event)
+            for place, event in enumerate(self.events)
+            if event.originator_id == run_id and first <= event.originator_version <= last
+        ]
+        return self.recorder.page(run_id, first, last) + mine
+
+    def write(self, write: Write) -> list[int]:
+        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        self._open()
+        write.check()
+        run_id, before, actual = write.head.run_id, write.before, self.head(write.head.run_id)
+        expected = None if before is None else (before.head_seq, before.epoch, before.status)
+        if expected != (None if actual is None else (actual.head_seq, actual.epoch, actual.status)):
+            raise WrongExpectation(run_id, before.head_seq if before else 0, actual.head_seq if actual else 0)
+        first = 1 + (self.recorder.max_notification_id() or 0) + len(self.events)
+        self.events += [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
+        self.changes["runs"][run_id,] = write.head
+        for digest, body in write.blobs:
+            self._add("blobs", (digest,), body)
+        for effect in write.effects:
+            self._add("effects", effect[:2], effect)
+        for key in write.known:
+            self.changes["unknowns"][key] = None
+        for unknown in write.unknown:
+            self._add("unknowns", unknown[:2], unknown)
+        for end in write.step_ends:
+            self.changes["step_ends"][end[:3]] = end
+        if write.newest is not None:
+            self.changes["lines"][write.newest[:1]] = write.newest
+        if write.imported is not None:
+            self.changes["imports"][run_id,] = write.imported
+        return list(range(first, first + len(write.events)))
+
+    def _add(self, table: str, key: _Key, row: Any) -> None:
+        """The first row stays."""
+        if self._row(table, key) is None:
+            self.changes[table][key] = row
+
+    def commit(self) -> None:
+        """Move all changes into the tables."""
+        if self.events:
+            self.recorder.insert_events(self.events)
+        for name, changes in self.changes.items():
+            table = self.tables[name]
+            for key, row in changes.items():
+                if row is None:
+                    table.pop(key, None)
+                else:
+                    table[key] = row
+
+
+class MemoryStore(_Reads):
+    """A store in memory. Safe to share between threads; `durable` and `relaxed` are the same here."""
+
+    url = "memory:"
+
+    def __init__(self, *, clock: Clock) -> None:
+        self.clock = clock
+        self._tables: _Tables = {name: {} for name in _TABLES}
+        self._recorder = _Recorder()
+        self._lock = Lock()  # held by a writer all along, by a reader for a page
+        self._write_lock = Lock()
+        self._owner = 0
+        self._version = 1
+        self._closed = False
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreClosed("memory: this store was closed, and what it held is gone")
+
+    # Writing.
+
+    def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:
+        """Run `decide` alone and keep what it wrote; if it raises, nothing is written.
+
+        Raises StoreError if it is called inside itself, and whatever `decide` raises.
+        """
+        self._check()
+        if self._owner == get_ident():
+            raise StoreError("memory: transact was called inside transact; write through its transaction")
+        with self._write_lock:
+            self._check()
+            self._owner = get_ident()
+            tx = _Transaction(self._tables, self._recorder)
+            try:
+                result = decide(tx)
+                with self._lock:
+                    tx.commit()
+                    self._version += 1
+            finally:
+                tx.ended = True
+                self._owner = 0
+            return result
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a snapshot and drop all but the newest `keep` of the run."""
+        with self._lock:
+            self._check()
+            table = self._tables["checkpoints"]
+            table[checkpoint[:2]] = checkpoint
+            mine = sorted((key for key in table if key[0] == checkpoint.run_id), reverse=True)
+            for key in mine[keep:]:
+                del table[key]
+
+    def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
+        """Forget snapshots: one, a run's, or all; gives how many."""
+        with self._lock:
+            self._check()
+            table = self._tables["checkpoints"]
+            found = [key for key in table if run_id in (None, key[0]) and seq in (None, key[1])]
+            for key in found:
+                del table[key]
+            return len(found)
+
+    def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
+        """Extend the lease of a running run if `epoch` is still its; gives whether it was."""
+        self._check()
+        with self._write_lock, self._lock:
+            head = self._tables["runs"].get((run_id,))
+            if head is None or (head.epoch, head.status) != (epoch, "running"):
+                return False
+            self._tables["runs"][run_id,] = head._replace(lease_until=lease_until, heartbeat_at=at)
+            self._version += 1
+            return True
+
+    # Reading.
+
+    def _row(self, table: str, key: _Key) -> Any:
+        self._check()
+        with self._lock:
+            return self._tables[table].get(key)
+
+    def _sorted(self, table: str) -> list[Any]:
+        self._check()
+        with self._lock:
+            rows = self._tables[table]
+            return [rows[key] for key in sorted(rows)]
+
+    def _step_ends(self, run_id: str, step: str) -> list[StepEnd]:
+        return [end for end in self._sorted("step_ends") if (end.run_id, end.step) == (run_id, step)]
+
+    def _page(self, run_id: str, first: int, last: int) -> list[Notification]:
+        self._check()
+        with self._lock:
+            return self._recorder.page(run_id, first, last)
+
+    def heads(
+        self,
+        *,
+        status: Sequence[str] = (),
+        kind: str | None = None,
+        parent: str | None = None,
+        prefix: str = "",
+        since: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Head]:
+        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        if limit < 1:
+            raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
+        found = [
+            head
+            for head in self._sorted("runs")
+            if (not status or head.status in status)
+            and kind in (None, head.kind)
+            and parent in (None, head.parent_run_id)
+            and head.run_id.startswith(prefix)
+            and (since is None or head.updated_at >= since)
+            and (after is None or (head.updated_at, head.run_id) < after)
+        ]
+        return sorted(found, key=lambda head: (head.updated_at, head.run_id), reverse=True)[:limit]
+
+    def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
+        """The run's events with seq < before, newest first."""
+        head = self.head(run_id)
+        last = head.head_seq if head else 0
+        last = last if before is None else min(last, before - 1)
+        while last > 0:
+            first = max(1, last - read_page_events_max + 1)
+            yield from map(_decoded, reversed(self._page(run_id, first, last)))
+            last = first - 1
+
+    def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
+        """All runs' events with after < position <= upto, in the order of the store."""
+        while True:
+            self._check()
+            with self._lock:
+                page = self._recorder.select_notifications(after, read_page_events_max, upto, inclusive_of_start=False)
+            yield from map(_decoded, page)
+            if len(page) < read_page_events_max:
+                return
+            after = page[-1].id
+
+    def last_position(self) -> int:
+        """The greatest position in the store, 0 if it is empty."""
+        self._check()
+        return self._recorder.max_notification_id() or 0
+
+    def blob(self, digest: str) -> bytes | None:
+        """The bytes of a blob, or None."""
+        found: bytes | None = self._row("blobs", (digest,))
+        return found
+
+    def blob_digests(self) -> Iterator[tuple[str, int]]:
+        """(digest, bytes) of every blob, by digest."""
+        self._check()
+        with self._lock:
+            found = sorted((key[0], len(body)) for key, body in self._tables["blobs"].items())
+        yield from found
+
+    def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
+        """The run's checkpoints with seq <= upto, newest first."""
+        for each in reversed(self._sorted("checkpoints")):
+            if each.run_id == run_id and (upto is None or each.seq <= upto):
+                yield each
+
+    def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
+
+        A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
+        """
+        if table not in _INDEX_TABLES:
+            raise InvalidArgument(f"index table {table[:40]!r}: expected one of {', '.join(_INDEX_TABLES)}")
+        column = _INDEX_TABLES[table]
+        yield from (tuple(row) for row in self._sorted(table) if run_id in (None, row[column]))
+
+    def data_version(self) -> int:
+        """A number that changes with each commit."""
+        self._check()
+        return self._version
+
+    def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Raise InvalidArgument: there is no SQL here."""
+        raise InvalidArgument("sql: a store in memory knows no SQL; use a SQLite store")
+
+    def backup(self, target: str) -> None:
+        """Raise InvalidArgument: there is no file to copy."""
+        raise InvalidArgument("backup: a store in memory has no file; use a SQLite store")
+
+    def info(self) -> dict[str, Any]:
+        """What there is to know of the place: counts."""
+        self._check()
+        with self._lock:
+            counts = {f"{name}_count": len(self._tables[name]) for name in ("runs", "blobs", "checkpoints")}
+        return {"store": "memory", "url": self.url, **counts, "events_count": self.last_position()}
+
+    # The end.
+
+    def close(self) -> None:
+        """Let go of the store and all that it holds; idempotent."""
+        if self._owner == get_ident():
+            raise StoreError("memory: close was called inside transact")
+        with self._write_lock:
+            self._closed = True
+            self._tables = {name: {} for name in _TABLES}
+            self._recorder = _Recorder()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

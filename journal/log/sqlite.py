@@ -1,0 +1,557 @@
+"""A store in a SQLite file: one writer at a time, readers beside it.
+
+The file is in WAL mode. One connection writes, behind a lock; `PRAGMA synchronous` is switched between FULL (durable)
+and NORMAL (relaxed) before a transaction begins. Readers borrow connections of their own and keep no transaction open
+between two pages. Leases are extended on a connection of their own, so that a long transaction of this process is all
+that a heartbeat ever waits for.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Lock, get_ident
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from weakref import WeakSet
+
+import apsw
+
+from .base import RecordedEvent
+from .clock import Clock
+from .codec import decode
+from .errors import (
+    InvalidArgument,
+    NotAStore,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreError,
+    StorePoisoned,
+    StoreUnavailable,
+    UsedAfterFork,
+)
+from .head import Head
+from .limits import busy_wait_s as busy_wait_default_s
+from .limits import read_page_events_max, wal_autocheckpoint_pages
+from .sqlite_errors import closed, translate, translated
+from .sqlite_place import (
+    check_engine,
+    check_file_system,
+    check_path,
+    connect,
+    create_file,
+    mountinfo,
+    switch_to_wal,
+    value,
+)
+from .sqlite_rows import SQLiteReads, SQLiteTransaction, all_page, heads_page, index_page
+from .sqlite_schema import MIGRATIONS, check_header, copy, migrate
+from .store import Checkpoint, Transaction
+
+T = TypeVar("T")
+
+_READERS_IDLE_MAX: Final = 8
+_SAVE_CHECKPOINT: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) VALUES (?, ?, ?, ?)"
+_TRIM_CHECKPOINTS: Final = (
+    "DELETE FROM checkpoints WHERE run_id = ?1 AND seq NOT IN "
+    "(SELECT seq FROM checkpoints WHERE run_id = ?1 ORDER BY seq DESC LIMIT ?2)"
+)
+_CHECKPOINT_BEFORE: Final = (
+    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
+)
+_HEARTBEAT: Final = (
+    "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"
+)
+_BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+_SEQ_MAX: Final = 2**63 - 1
+_READ_ONLY: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE})
+
+# Opening makes an empty file and closes it again; a connection of another thread would lose its locks by that.
+_opening = Lock()
+_stores: WeakSet[SQLiteStore] = WeakSet()
+_poisoned: set[tuple[str, int, int]] = set()
+"""Path, device and inode of each file of which a commit's outcome is unknown to this process."""
+
+
+def _after_fork_in_child() -> None:
+    # No lock is taken, because its holder may not exist here; nothing is closed, because the parent goes on using it.
+    # A reference that is never given back keeps the interpreter from closing the connections when the child exits.
+    global _opening  # noqa: PLW0603 - the lock may be held by a thread that doesn't exist here
+    _opening = Lock()
+    for store in list(_stores):
+        for connection in store.connections:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class SQLiteStore(SQLiteReads):
+    """The store in the file `path`; made if it isn't there, unless `create=False`; migrated if it is older.
+
+    `allow_unsafe` accepts a network file system. `busy_wait_s` bounds the wait for another writer, of this process or
+    another one, in seconds. Safe to share between threads; after a fork every use but `close` raises UsedAfterFork.
+
+    Raises StoreUnavailable, StoreBusy, StoreReadOnly, NotAStore, NewerSchema, UnsafePlace,
+    InvalidArgument.
+
+    >>> from runjournal.log.clock import SystemClock
+    >>> with SQLiteStore("runs.db", clock=SystemClock()) as store:  # doctest: +SKIP
+    ...     store.last_position()
+    0
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock,
+        create: bool = True,
+        allow_unsafe: bool = False,
+        busy_wait_s: float = busy_wait_default_s,
+    ) -> None:
+        check_engine(apsw.sqlite_lib_version())
+        self._path = check_path(path)
+        self.url = f"sqlite:{self._path}"
+        self.clock = clock
+        self._busy_wait_s = busy_wait_s
+        self._pid = os.getpid()
+        self._lock = Lock()
+        self._owner = 0
+        self._heart_lock = Lock()
+        self._watch_lock = Lock()
+        self._closed = False
+        self._durable = True
+        self._wal_pages = 0
+        self._idle: list[apsw.Connection] = []
+        self.connections: list[apsw.Connection] = []
+        _stores.add(self)
+        if not allow_unsafe:
+            check_file_system(self._path, mountinfo())
+        with _opening, translated(self._path):
+            self._writer = self._open(create)
+        found = Path(self._path).stat()
+        self._identity = (os.path.realpath(self._path), found.st_dev, found.st_ino)
+        self._heart: apsw.Connection | None = None
+        self._watcher: apsw.Connection | None = None
+        self._writer.set_wal_hook(self._on_commit)
+
+    def _open(self, create: bool) -> apsw.Connection:  # noqa: FBT001 - private
+        if create:
+            create_file(self._path)
+        elif not Path(self._path).exists():
+            raise StoreUnavailable(f"{self._path}: there is no such file, and create=False")
+        if not check_header(self._path) and not create:
+            raise NotAStore(f"{self._path} is empty, and create=False")
+        writer = self._connect()
+        try:
+            migrate(writer, self._path)
+            switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
+            # Now it is known to be ours to change: closing may move what the WAL holds into the file.
+            writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        except apsw.CorruptError as error:
+            self._disconnect(writer)
+            raise NotAStore(f"{self._path} is damaged: {error}; restore it from a backup") from error
+        except BaseException:
+            self._disconnect(writer)
+            raise
+        return writer
+
+    def _connect(self) -> apsw.Connection:
+        connection = connect(self._path, self._busy_wait_s)
+        self.connections.append(connection)
+        return connection
+
+    def _disconnect(self, connection: apsw.Connection) -> None:
+        self.connections.remove(connection)
+        connection.close()
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise UsedAfterFork
+        if self._closed:
+            raise closed(self._path)
+
+    # Writing.
+
+    def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:
+        """Run `decide` inside the write lock and commit what it wrote; if it raises, nothing is written.
+
+        `durable` commits wait for the disk; relaxed ones survive the death of the process, but a power cut may take
+        them until the next durable commit. Raises StoreBusy, StoreFull, StoreReadOnly, OutcomeUnknown, StorePoisoned,
+        StoreError if it is called inside itself, and whatever `decide` raises.
+        """
+        writer = self._begin(durable)
+        try:
+            tx = SQLiteTransaction(writer, self._path)
+            try:
+                result = decide(tx)
+                tx.check()
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                tx.end()
+            self._commit()
+            return result
+        finally:
+            self._release()
+
+    def _begin(self, durable: bool) -> apsw.Connection:  # noqa: FBT001 - private
+        self._check()
+        if self._owner == get_ident():
+            raise StoreError(f"{self._path}: transact was called inside transact; write through its transaction")
+        if not self._lock.acquire(timeout=self._busy_wait_s):
+            raise StoreBusy(f"{self._path}: another thread holds the write lock; nothing was written, try again")
+        try:
+            self._check()
+            self._refuse_if_poisoned()
+            writer = self._writer
+            if durable is not self._durable:
+                writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
+                self._durable = durable
+            writer.execute("BEGIN IMMEDIATE")
+            self._owner = get_ident()
+        except apsw.Error as error:
+            self._release()
+            raise translate(error, self._path) from error
+        except BaseException:
+            if self._writer.in_transaction:
+                self._roll_back()
+            self._release()
+            raise
+        return writer
+
+    def _commit(self) -> None:
+        try:
+            self._writer.execute("COMMIT")
+        except apsw.Error as error:
+            translation = translate(error, self._path, committing=True)
+            if isinstance(translation, OutcomeUnknown):
+                self._poison()
+            self._roll_back()
+            raise translation from error
+        except BaseException:  # SQLite had no part in it, or a VFS in Python raised something of its own
+            if self._writer.in_transaction:
+                self._roll_back()
+            raise
+        if self._wal_pages >= wal_autocheckpoint_pages:
+            self._checkpoint()
+
+    def _roll_back(self) -> None:
+        """Roll back unless SQLite has done so by itself, as it does after a full disk or an I/O error."""
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except apsw.Error:
+            self._poison()
+
+    def _release(self) -> None:
+        self._owner = 0
+        self._lock.release()
+
+    def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Move what the WAL holds into the file, as far as readers allow, so that the WAL can be used anew.
+
+        The commit before it stands, whatever happens here. But a failed fsync may have lost pages that later ones
+        build on, so nothing more is acknowledged after it.
+        """
+        self._wal_pages = 0
+        try:
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError):
+            return
+        except apsw.Error:
+            self._poison()
+
+    def _poison(self) -> None:
+        _poisoned.add(self._identity)
+        self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+    def _refuse_if_poisoned(self) -> None:
+        if _poisoned and self._identity in _poisoned:
+            raise StorePoisoned(
+                f"{self._path}: an earlier commit of this process has an unknown outcome; nothing more is written, "
+                "restart the process"
+            )
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a snapshot, relaxed, and drop all but the newest `keep` of the run. Raises what `transact` raises."""
+
+        def save(writer: apsw.Connection) -> None:
+            writer.execute(_SAVE_CHECKPOINT, checkpoint)
+            writer.execute(_TRIM_CHECKPOINTS, (checkpoint.run_id, keep))
+
+        self._relaxed(save)
+
+    def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
+        """Forget snapshots: one, a run's, or all; gives how many. Raises what `transact` raises."""
+
+        def drop(writer: apsw.Connection) -> int:
+            writer.execute(
+                "DELETE FROM checkpoints WHERE run_id = coalesce(?, run_id) AND seq = coalesce(?, seq)", (run_id, seq)
+            )
+            return writer.changes()
+
+        return self._relaxed(drop)
+
+    def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
+        writer = self._begin(durable=False)
+        try:
+            try:
+                result = work(writer)
+            except BaseException as error:
+                self._roll_back()
+                if isinstance(error, apsw.Error):
+                    raise translate(error, self._path) from error
+                raise
+            self._commit()
+            return result
+        finally:
+            self._release()
+
+    def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
+        """Extend the lease of a running run if `epoch` is still its; gives whether it was.
+
+        Both times are seconds since boot. Raises what `transact` raises.
+        """
+        self._check()
+        self._refuse_if_poisoned()
+        with self._heart_lock, translated(self._path):
+            self._check()
+            if self._heart is None:
+                self._heart = self._connect()
+                self._heart.execute("PRAGMA synchronous = NORMAL")
+            self._heart.execute(_HEARTBEAT, (lease_until, at, run_id, epoch))
+            return self._heart.changes() == 1
+
+    # Reading.
+
+    def _use(self, use: Callable[[apsw.Connection], T]) -> T:
+        self._check()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+            connection.execute("PRAGMA query_only = ON")
+        try:
+            result = use(connection)
+        except BaseException:
+            self._disconnect(connection)
+            raise
+        if len(self._idle) < _READERS_IDLE_MAX:
+            self._idle.append(connection)
+        else:
+            self._disconnect(connection)
+        if self._closed:  # close() may have emptied the list since this connection was taken out
+            self._close_idle()
+        return result
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._disconnect(self._idle.pop())
+
+    def heads(
+        self,
+        *,
+        status: Sequence[str] = (),
+        kind: str | None = None,
+        parent: str | None = None,
+        prefix: str = "",
+        since: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Head]:
+        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        if limit < 1:
+            raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
+        return [Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))]
+
+    def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
+        """The run's events with seq < before, newest first."""
+        upto = _SEQ_MAX if before is None else before - 1
+        while page := self._page(run_id, 0, upto, newest_first=True):
+            for seq, position, event_type, body in page:
+                yield decode(run_id, seq, position, event_type, body)
+            upto = page[-1][0] - 1
+
+    def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
+        """All runs' events with after < position <= upto, in the order of the store."""
+        while True:
+            with translated(self._path):
+                page = self._use(partial(all_page, after=after, upto=upto))
+            yield from page
+            if len(page) < read_page_events_max:
+                return
+            after = page[-1].position
+
+    def last_position(self) -> int:
+        """The greatest position in the store, 0 if it is empty."""
+        return int(self._rows("SELECT coalesce(max(position), 0) FROM events")[0][0])
+
+    def blob(self, digest: str) -> bytes | None:
+        """The bytes of a blob, or None."""
+        rows = self._rows("SELECT body FROM blobs WHERE digest = ?", (digest,))
+        return rows[0][0] if rows else None
+
+    def blob_digests(self) -> Iterator[tuple[str, int]]:
+        """(digest, bytes) of every blob, by digest."""
+        after = ""
+        while page := self._rows(_BLOBS_PAGE, (after, read_page_events_max)):
+            yield from ((digest, size) for digest, size in page)
+            after = page[-1][0]
+
+    def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
+        """The run's checkpoints with seq <= upto, newest first."""
+        before = _SEQ_MAX if upto is None else upto
+        while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, before)):
+            found = Checkpoint._make(rows[0])
+            yield found
+            before = found.seq - 1
+
+    def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
+
+        A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
+        """
+        after: tuple[Any, ...] | None = None
+        while page := self._rows(*index_page(table, run_id, after)):
+            yield from page
+            after = page[-1]
+
+    def data_version(self) -> int:
+        """A number that changes when another connection commits, of this process or another one."""
+        self._check()
+        with self._watch_lock, translated(self._path):
+            self._check()
+            if self._watcher is None:
+                self._watcher = self._connect()
+                self._watcher.execute("PRAGMA query_only = ON")
+            return int(value(self._watcher, "PRAGMA data_version"))
+
+    def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a read-only query: one SELECT, on a connection of its own that can't do anything else.
+
+        Raises InvalidArgument for anything else, and for what SQLite can't understand.
+        """
+        self._check()
+        statements = 0
+
+        def only_one(_cursor: apsw.Cursor, _text: str, _bindings: Any) -> bool:
+            nonlocal statements
+            statements += 1
+            return statements == 1
+
+        with translated(self._path):
+            connection = self._connect()
+            try:
+                connection.execute("PRAGMA query_only = ON")
+                connection.authorizer = _authorize
+                connection.exec_trace = only_one
+                return connection.execute(query, tuple(params)).fetchall()
+            except apsw.ExecTraceAbort:
+                raise InvalidArgument("sql: expected one SELECT, got several statements") from None
+            except (apsw.AuthError, apsw.SQLError, apsw.BindingsError, apsw.ReadOnlyError) as error:
+                raise InvalidArgument(f"sql: expected a SELECT that SQLite understands: {error}") from error
+            finally:
+                self._disconnect(connection)
+
+    def backup(self, target: str) -> None:
+        """A copy that is a store of its own, complete and verified, while writers go on. The target must not exist.
+
+        Raises InvalidArgument if it does, StoreUnavailable, StoreFull, CorruptLog.
+        """
+        self._check()
+        if os.path.lexists(target):
+            raise InvalidArgument(f"backup: {target} exists; name a new file")
+        copy(self._path, str(Path(target).absolute()))
+
+    def info(self) -> dict[str, Any]:
+        """What there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
+
+        def look(connection: apsw.Connection) -> dict[str, Any]:
+            settings = ("journal_mode", "page_size", "page_count", "freelist_count", "journal_size_limit")
+            counts = ("runs", "blobs", "checkpoints")
+            return {
+                "schema": value(connection, "PRAGMA user_version"),
+                **{name: value(connection, f"PRAGMA {name}") for name in settings},
+                **{f"{name}_count": value(connection, f"SELECT count(*) FROM {name}") for name in counts},
+                "events_count": value(connection, "SELECT count(*) FROM events"),
+            }
+
+        with translated(self._path):
+            found = self._use(look)
+        return {
+            "store": "sqlite",
+            "url": self.url,
+            "path": self._path,
+            "engine": f"SQLite {apsw.sqlite_lib_version()}",
+            "driver": f"apsw {apsw.apsw_version()}",
+            "schema_known": len(MIGRATIONS),
+            "busy_wait_s": self._busy_wait_s,
+            "file_bytes": _size(self._path),
+            "wal_bytes": _size(f"{self._path}-wal"),
+            "poisoned": self._identity in _poisoned,
+            **found,
+        }
+
+    # The end.
+
+    def close(self) -> None:
+        """Let go of the store, moving what the WAL holds into the file; idempotent.
+
+        In a forked child it does nothing: the connections belong to the parent. Raises StoreBusy if a transaction of
+        another thread doesn't end, StoreError inside a transaction.
+        """
+        if self._closed or os.getpid() != self._pid:
+            return
+        if self._owner == get_ident():
+            raise StoreError(f"{self._path}: close was called inside transact")
+        if not self._lock.acquire(timeout=self._busy_wait_s):
+            raise StoreBusy(f"{self._path}: another thread holds the write lock; close it when that thread is done")
+        try:
+            self._closed = True
+            with self._heart_lock, self._watch_lock:
+                for connection in (self._heart, self._watcher):
+                    if connection is not None:
+                        self._disconnect(connection)
+                self._heart = self._watcher = None
+            self._close_idle()
+            if self._identity in _poisoned:
+                self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            else:
+                with suppress(apsw.Error):  # another process reads or writes: it will do this when it closes
+                    self._writer.set_busy_timeout(0)
+                    self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._disconnect(self._writer)
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _authorize(action: int, *_names: str | None) -> int:
+    return apsw.SQLITE_OK if action in _READ_ONLY else apsw.SQLITE_DENY
+
+
+def _size(path: str) -> int:
+    with suppress(FileNotFoundError):
+        return Path(path).stat().st_size
+    return 0

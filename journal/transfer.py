@@ -1,0 +1,168 @@
+"""Runs in and out of a store: other tools' transcripts, and exports with the same bytes and hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import orjson
+
+from runjournal.importers import jsonl
+from runjournal.importers.base import FileImport, ImportedRun, Quarantined
+from runjournal.importers.claude_code import read
+from runjournal.importers.claude_files import Source
+from runjournal.log import events as e
+from runjournal.log.codec import check_run_id, decode
+from runjournal.log.errors import InvalidArgument
+from runjournal.log.head import Head, advance
+from runjournal.log.store import Import, Transaction, Write
+from runjournal.projections import index
+from runjournal.projections.state import RunState
+
+from .appender import Batch
+from .journal import Journal
+
+chunk_events = 1_000
+"""Events that one write of an import holds; the transaction holds all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What an import added to a run; `path` is the file's as the user gave it."""
+
+    run_id: str
+    path: str
+    events_added: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What came of one file. `torn_tail`: the last of `quarantined` is the file's end, to be read again once it grows."""
+
+    path: str
+    runs: list[RunReport] = field(default_factory=list[RunReport])
+    quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
+    torn_tail: bool = False
+    error: str | None = None
+
+    @property
+    def findings(self) -> int:
+        """Lines that couldn't be taken, a torn end left out of account."""
+        return len(self.quarantined) - self.torn_tail
+
+
+def import_claude_code(journal: Journal, source: Source) -> FileReport:
+    """Import a transcript of Claude Code in one transaction; what was imported of it before is not added again."""
+    found: FileImport = read(source, journal.store)
+    batches = [_batch(journal, run) for run in found.runs if run.items]
+    if batches and found.error is None:
+        journal.append_all(batches)
+    added = {batch.run_id: len(batch.drafts) for batch in batches if found.error is None}
+    runs = [RunReport(run.run_id, found.path, added.get(run.run_id, 0)) for run in found.runs]
+    return FileReport(found.path, runs, found.quarantined, found.torn_tail, found.error)
+
+
+def _batch(journal: Journal, run: ImportedRun) -> Batch:
+    batch = journal.batch(
+        run.run_id,
+        [item.event for item in run.items],
+        expect=None,
+        by=f"import:{run.source}",
+        at=[item.at for item in run.items],
+    )
+    return journal.imported(batch, Import(run.run_id, run.source, run.sha256, run.taken))
+
+
+def export_runs(journal: Journal, run_ids: Iterable[str]) -> Iterator[bytes]:
+    """The lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
+    heads = [journal.head(run_id) for run_id in run_ids]
+    rows = (
+        jsonl.Row(head.run_id, seq, event_type, body)
+        for head in heads
+        for seq, _, event_type, body in journal.store.read_raw(head.run_id, 0, head.head_seq)
+    )
+    return jsonl.export_lines(rows, journal.store.blob)
+
+
+def import_jsonl(journal: Journal, lines: Iterable[bytes], path: str) -> FileReport:
+    """Import an export: the same ids, bytes and hashes, in one transaction; what is there already is not added again.
+
+    The runs are marked as from elsewhere: they are never claimed here, since their owner may live on there; `fork`
+    goes on from them. Raises BadExport, ImportConflict; then nothing is written.
+    """
+
+    def decide(tx: Transaction) -> dict[str, int]:
+        taking = _Taking(journal, tx, path)
+        for entry in jsonl.additions(taking.noted(jsonl.read_lines(lines)), tx):
+            taking.take(entry)
+        return taking.finish()
+
+    added = journal.store.transact(decide, durable=True)
+    journal.forget(added)
+    return FileReport(path, [RunReport(run_id, path, count) for run_id, count in added.items()])
+
+
+class _Taking:
+    """The writing side of an import: rows as they are, in chunks."""
+
+    def __init__(self, journal: Journal, tx: Transaction, path: str) -> None:
+        self.journal = journal
+        self.tx = tx
+        self.path = path
+        self.added: dict[str, int] = {}
+        self.rows: list[jsonl.Row] = []
+        self.blobs: list[tuple[str, bytes]] = []
+        self.states: dict[str, RunState] = {}
+
+    def noted(self, entries: Iterable[jsonl.Entry]) -> Iterator[jsonl.Entry]:
+        """The same entries; their runs are reported even if they add nothing."""
+        for entry in entries:
+            if isinstance(entry, jsonl.Row):
+                self.added.setdefault(entry.run_id, 0)
+            yield entry
+
+    def take(self, entry: jsonl.Entry) -> None:
+        """One more row or blob."""
+        if isinstance(entry, jsonl.Blob):
+            if entry.body is not None:
+                self.blobs.append((entry.digest, entry.body))
+            return
+        if self.rows and (self.rows[0].run_id != entry.run_id or len(self.rows) >= chunk_events):
+            self._write()
+        self.rows.append(entry)
+
+    def finish(self) -> dict[str, int]:
+        """Write the rest; gives how many events each run got."""
+        self._write()
+        return self.added
+
+    def _write(self) -> None:
+        if not self.rows:
+            return
+        run_id = check_run_id(self.rows[0].run_id)
+        before = self.tx.head(run_id)
+        head = before or Head(run_id)
+        if before is not None and self.tx.imported(run_id) is None:
+            raise InvalidArgument(f"run {run_id} lives in this store and is behind the export; import into another store")
+        state, table = self._state(head), index.Rows()
+        for row in self.rows:
+            record = decode(run_id, row.seq, 0, row.type, row.body)
+            tags = record.event.tags if isinstance(record.event, e.RunQueued) else None
+            head = advance(head, record, orjson.dumps(tags or {}, option=orjson.OPT_SORT_KEYS).decode(), 0.0)
+            index.apply(state, record, table, lambda _: None)
+        note = Import(run_id, "jsonl", head.head_hash or "", orjson.dumps({"path": self.path, "seq": head.head_seq}).decode())
+        self.tx.write(
+            Write(
+                before, head, [(row.seq, row.type, row.body) for row in self.rows], self.blobs,
+                step_ends=table.step_ends, imported=note,
+            )  # fmt: skip
+        )
+        self.added[run_id] += len(self.rows)
+        self.rows, self.blobs = [], []
+
+    def _state(self, head: Head) -> RunState:
+        if head.run_id not in self.states:
+            state = RunState.initial()
+            self.states[head.run_id] = state.fold(self.tx.read(head.run_id, 0, head.head_seq), force=True)
+        return self.states[head.run_id]
+
