@@ -183,7 +183,6 @@ class Group(_Helpful, click.Group):
         self.examples = examples
         self.params += _shared(root=False)
 
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, then the options."""
         self.format_commands(ctx, formatter)
@@ -229,16 +228,16 @@ class Root(Group):
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()], col_max=14)
 
-    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> NoReturn:
+    def main(
+        self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any
+    ) -> NoReturn:
         """Run, and exit with the code that `exits` gives."""
         words = list(sys.argv[1:] if args is None else args)
         app = App(output=_output_in(words))
         extra.setdefault("obj", app)
         extra.setdefault("auto_envvar_prefix", "RUNJOURNAL")
         run = super().main
-        code = exits.guarded(
-            lambda: run(words, *more, standalone_mode=False, **extra), as_json=lambda: not app.plain
-        )
+        code = exits.guarded(lambda: run(words, *more, standalone_mode=False, **extra), as_json=lambda: not app.plain)
         sys.exit(code)
 
 
@@ -253,9 +252,7 @@ def _output_in(words: Sequence[str]) -> str:
     return found if found in OUTPUTS else "table"
 
 
-def command(
-    name: str, *, examples: Sequence[tuple[str, str]], **more: Any
-) -> Callable[[Callable[..., Any]], Command]:
+def command(name: str, *, examples: Sequence[tuple[str, str]], **more: Any) -> Callable[[Callable[..., Any]], Command]:
     """Make a function a command; it gives its exit code, or None for 0."""
     return click.command(name, cls=Command, examples=examples, **more)
 

@@ -56,7 +56,9 @@ def _usage(happened: e.ModelCompleted) -> str:
 
 
 def _step_started(happened: e.StepStarted) -> str:
-    again = f" attempt {happened.attempt} entry {happened.entry}" if (happened.attempt, happened.entry) != (1, 1) else ""
+    again = (
+        f" attempt {happened.attempt} entry {happened.entry}" if (happened.attempt, happened.entry) != (1, 1) else ""
+    )
     return f"{happened.id}{again}"
 
 

@@ -64,7 +64,9 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
     _tell("usage" if error.exit_code == USAGE else "failed", text, as_json=as_json)
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None and not as_json:
-        click.echo(f"usage: {context.get_usage().removeprefix('Usage: ')}\nhelp: {context.command_path} --help", err=True)
+        click.echo(
+            f"usage: {context.get_usage().removeprefix('Usage: ')}\nhelp: {context.command_path} --help", err=True
+        )
     return error.exit_code
 
 

@@ -49,7 +49,9 @@ _COLUMNS: Final = (
 @click.option("--tag", multiple=True, metavar="KEY=VALUE", help="Only runs with this tag; several must all match.")
 @click.option("--parent", metavar="RUN", help="Only the children of this run.")
 @click.option("--since", metavar="WHEN", help="Only runs changed since: 2h, 3d, or a date in UTC.")
-@click.option("-n", "--limit", type=click.IntRange(min=0), help=f"At most so many, 0 = all.  [default: {TABLE_ROWS} in a table]")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), help=f"At most so many, 0 = all.  [default: {TABLE_ROWS} in a table]"
+)
 @pass_app
 def ls(  # noqa: PLR0913 - each is an option
     app: App,

@@ -19,7 +19,7 @@ from .safe import ELLIPSIS, dumps, line
 T = TypeVar("T")
 GAP: Final = "  "
 _layout_rows: Final = 200
-_chunk_lines: Final = 200
+_chunk_chars: Final = 32_768
 _narrow_min: Final = 8
 
 STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -145,8 +145,15 @@ def emit(app: App, lines: Iterable[str]) -> None:
             click.echo_via_pager((each + "\n" for each in itertools.chain(first, [more], source)), color=color)
             return
         source = iter(first)
-    while chunk := list(itertools.islice(source, _chunk_lines)):
-        click.echo("\n".join(chunk), color=color)
+    held, size = list[str](), 0
+    for each in source:
+        held.append(each)
+        size += len(each)
+        if size > _chunk_chars:
+            click.echo("\n".join(held), color=color)
+            held, size = [], 0
+    if held:
+        click.echo("\n".join(held), color=color)
 
 
 def records(

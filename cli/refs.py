@@ -12,7 +12,9 @@ from .safe import line
 if TYPE_CHECKING:
     from runjournal.journal import Journal
 
-HELP: Final = "RUN: an id, a unique prefix of one, @last, @last-failed. RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
+HELP: Final = (
+    "RUN: an id, a unique prefix of one, @last, @last-failed. RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
+)
 _shown_max: Final = 5
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?")
 _NUMBER: Final = re.compile(r"-?\d{1,18}")
@@ -61,7 +63,9 @@ def _run(journal: Journal, name: str) -> str:
         raise RunNotFound(name)
     if len(found) > 1:
         more = ", …" if len(found) > _shown_max else ""
-        raise click.UsageError(f"{name} begins the ids of several runs: {', '.join(found[:_shown_max])}{more}; type more of it")
+        raise click.UsageError(
+            f"{name} begins the ids of several runs: {', '.join(found[:_shown_max])}{more}; type more of it"
+        )
     return found[0]
 
 

@@ -50,7 +50,9 @@ def replay(app: App, run: str, at: int | None, *, force: bool) -> int:
         return exits.OK
     emit(app, _lines(found))
     skipped = f", {plural(state.skipped, 'event')} left out" if state.skipped else ""
-    app.say(f"folded {plural(state.seq, 'event')}, the chain is whole{skipped}; next: runjournal diff {run_id}@{max(1, state.seq - 1)} {run_id}@{state.seq}")
+    app.say(
+        f"folded {plural(state.seq, 'event')}, the chain is whole{skipped}; next: runjournal diff {run_id}@{max(1, state.seq - 1)} {run_id}@{state.seq}"
+    )
     return exits.OK
 
 
@@ -67,7 +69,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             yield _fact(name, found[name])
     if found["step"]:
         step = found["step"]
-        yield _fact("step", f"{step['index']} {step['id']} open, attempt {step['attempt']}, entry {step['entry']} (uncommitted)")
+        yield _fact(
+            "step", f"{step['index']} {step['id']} open, attempt {step['attempt']}, entry {step['entry']} (uncommitted)"
+        )
     for name in ("error", "waits", "questions", "signals", "children", "cost"):
         if found[name]:
             yield _fact(name, found[name])
@@ -79,9 +83,19 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         counts = found[name]
         if counts["started"]:
             yield _fact(name, ", ".join(f"{amount(count)} {what.replace('_', ' ')}" for what, count in counts.items()))
-    yield from _part("Calls open", [(c["tool"], c["policy"], c["attempt"], c["call_id"]) for c in found["open_calls"]], ("TOOL", "POLICY", "TRY", "ID"))
-    yield from _part("Calls that nobody knows of", [(c["tool"], c["status"], c["attempt"], c["call_id"]) for c in found["unresolved_calls"]], ("TOOL", "STATUS", "TRY", "ID"))
-    yield from _part("Memory", [(key, preview(value, _value_chars)) for key, value in found["memory"].items()], ("KEY", "VALUE"))
+    yield from _part(
+        "Calls open",
+        [(c["tool"], c["policy"], c["attempt"], c["call_id"]) for c in found["open_calls"]],
+        ("TOOL", "POLICY", "TRY", "ID"),
+    )
+    yield from _part(
+        "Calls that nobody knows of",
+        [(c["tool"], c["status"], c["attempt"], c["call_id"]) for c in found["unresolved_calls"]],
+        ("TOOL", "STATUS", "TRY", "ID"),
+    )
+    yield from _part(
+        "Memory", [(key, preview(value, _value_chars)) for key, value in found["memory"].items()], ("KEY", "VALUE")
+    )
     yield from _part("Plan", [(t["status"], t["id"], t["title"]) for t in found["plan"]], ("STATUS", "ID", "TITLE"))
     usage = [(model, *(amount(number) for number in tokens.values())) for model, tokens in found["usage"].items()]
     yield from _part("Tokens", usage, ("MODEL", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE"))

@@ -11,7 +11,22 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import STATUS_STYLES, Cell, Column, amount, cut, document, emit, moment, plural, records, styled, table, terminal_width
+from .audit import SEVERITY_STYLES, finding_json
+from .output import (
+    STATUS_STYLES,
+    Cell,
+    Column,
+    amount,
+    cut,
+    document,
+    emit,
+    moment,
+    plural,
+    records,
+    styled,
+    table,
+    terminal_width,
+)
 from .refs import HELP
 from .safe import line
 
@@ -47,11 +62,11 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 @click.option("--calls", "what", flag_value="calls", help="Every attempt of every tool call.")
 @click.option("--models", is_flag=True, help="With --calls: model calls too.")
 @click.option("--type", "types", multiple=True, help="With --events: only this type, or all that begin so (tool.).")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="With --events: only what follows this seq.")
+@click.option("--from", "first", type=click.IntRange(min=1), default=1, help="With --events: from this seq on.")
 @click.option("--full", is_flag=True, help="Cut nothing.")
 @pass_app
 def show(  # noqa: PLR0913 - each is an option
-    app: App, run: str, what: str | None, types: tuple[str, ...], after: int, *, models: bool, full: bool
+    app: App, run: str, what: str | None, types: tuple[str, ...], first: int, *, models: bool, full: bool
 ) -> int:
     """Show where a run stands: what it was doing, what is in flight, what it cost, what to do next."""
     from .refs import resolve
@@ -59,7 +74,7 @@ def show(  # noqa: PLR0913 - each is an option
     with app.open() as journal:
         run_id, at = resolve(journal, run)
         if what == "events":
-            return _events(app, journal, run_id, at, types, after, full=full)
+            return _events(app, journal, run_id, at, types, first, full=full)
         if what == "messages":
             return _messages(app, journal, run_id, at, full=full)
         if what == "calls":
@@ -80,9 +95,9 @@ _EVENT_COLUMNS: Final = (
 
 
 def _events(
-    app: App, journal: Journal, run_id: str, at: int | None, types: Sequence[str], after: int, *, full: bool
+    app: App, journal: Journal, run_id: str, at: int | None, types: Sequence[str], first: int, *, full: bool
 ) -> int:
-    found: Iterable[RecordedEvent] = journal.events(run_id, after=after, upto=at, blobs=full)
+    found: Iterable[RecordedEvent] = journal.events(run_id, after=first - 1, upto=at, blobs=full)
     if types:
         found = (record for record in found if record.type in types or record.type.startswith(_prefixes(types)))
     count = records(app, found, _EVENT_COLUMNS, lambda record: event_row(record, full=full), event_json)
@@ -100,7 +115,14 @@ def event_row(record: RecordedEvent, *, full: bool = False) -> tuple[object, ...
 
     style = "bad" if record.type.endswith(".failed") else "good" if record.type == "run.completed" else ""
     summary = event(record, 100_000 if full else SUMMARY_CHARS)
-    return record.seq, record.at[:19].replace("T", " "), Cell(record.type, style), Cell(record.by, "dim"), record.step, summary
+    return (
+        record.seq,
+        record.at[:19].replace("T", " "),
+        Cell(record.type, style),
+        Cell(record.by, "dim"),
+        record.step,
+        summary,
+    )
 
 
 def event_json(record: RecordedEvent) -> dict[str, Any]:
@@ -220,12 +242,6 @@ def _findings(journal: Journal, run_id: str) -> list[Finding]:
         return list(audit_run(journal.store, run_id, progress=report))
 
 
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON."""
-    names = ("severity", "code", "run_id", "seq", "what", "next")
-    return {name: getattr(finding, name) for name in names}
-
-
 def _screen(found: Summary, findings: Sequence[Finding] | None, now: str) -> Iterator[str]:
     yield from _about(found, now)
     if found.problem is not None:
@@ -237,7 +253,9 @@ def _screen(found: Summary, findings: Sequence[Finding] | None, now: str) -> Ite
         yield from _costs(found.state)
     if found.error is not None:
         where = f"{found.error.where} (seq {found.error.seq})" if found.error.seq else found.error.where
-        yield from _section("Last error", [line(where), styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")])
+        yield from _section(
+            "Last error", [line(where), styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")]
+        )
     yield from _findings_lines(findings)
     yield from _section("Next", _next(found, findings))
 
@@ -253,9 +271,9 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 def _about(found: Summary, now: str) -> Iterator[str]:
     head, state = found.head, found.state
     status = state.status.status if state else head.status
-    yield f"{styled(head.run_id, 'title')}  {styled(line(status), STATUS_STYLES.get(status, ''))}" + (
-        "" if found.seq == head.head_seq else f"  (as of event {found.seq} of {head.head_seq})"
-    )
+    note = "" if found.seq == head.head_seq else f"  (as of event {found.seq} of {head.head_seq})"
+    note += styled("  its process is gone", "bad") if found.owner_gone else ""
+    yield f"{styled(head.run_id, 'title')}  {styled(line(status), STATUS_STYLES.get(status, ''))}{note}"
     for name, text in _facts(found, now):
         if text:
             yield f"  {styled(name.ljust(9), 'dim')} {text}"
@@ -272,14 +290,20 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
     types = sorted(found.events.items(), key=lambda item: -item[1])
     most = ", ".join(f"{amount(count)} {line(name)}" for name, count in types[:4])
-    yield "log", f"{plural(found.seq, 'event')} ({most}{', …' if len(types) > 4 else ''}), head {(found.hash or '')[:12]}"  # noqa: PLR2004
+    yield (
+        "log",
+        f"{plural(found.seq, 'event')} ({most}{', …' if len(types) > 4 else ''}), head {(found.hash or '')[:12]}",
+    )  # noqa: PLR2004
     if state is None:
         return
     owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
     yield "owner", owner
     yield "waits for", ", ".join(f"{line(wait['kind'])} {line(wait['id'])}" for wait in state.status.waits[:listed_max])
     yield "due", moment(state.status.due_at)
-    yield "cancel", line(f"requested, mode {state.status.cancel}") if state.status.cancel and not state.status.terminal else ""
+    yield (
+        "cancel",
+        line(f"requested, mode {state.status.cancel}") if state.status.cancel and not state.status.terminal else "",
+    )
     yield "step", _step(state, now)
     roles = ", ".join(f"{line(role)} {amount(count)}" for role, count in sorted(state.transcript.view.roles.items()))
     yield "messages", f"{amount(state.transcript.view.count)} ({roles})" if roles else ""
@@ -323,12 +347,22 @@ def _open_calls(found: Summary, now: str) -> Iterator[str]:
     calls = found.open_calls
     rows = [
         (
-            Cell(call.tool, "title"), Cell(call.status, "warn"), call.policy, call.attempt, call.seq, moment(call.started_at),
-            duration(call.started_at, now), value(call.args, 120),
+            Cell(call.tool, "title"),
+            Cell(call.status, "warn"),
+            call.policy,
+            call.attempt,
+            call.seq,
+            moment(call.started_at),
+            duration(call.started_at, now),
+            value(call.args, 120),
         )  # fmt: skip
         for call in calls[:listed_max]
     ]
-    more = [f"… {len(calls) - listed_max} more: runjournal show {found.head.run_id} --calls"] if len(calls) > listed_max else []
+    more = (
+        [f"… {len(calls) - listed_max} more: runjournal show {found.head.run_id} --calls"]
+        if len(calls) > listed_max
+        else []
+    )
     lines = itertools.chain(table(columns, rows, indent=""), more)
     yield from _section("In flight" + (f" ({len(calls)})" if calls else ""), lines)
 
@@ -343,7 +377,10 @@ def _last_row(record: RecordedEvent) -> tuple[object, ...]:
 
 def _costs(state: RunState) -> Iterator[str]:
     usage = state.costs.usage()
-    columns = (Column("MODEL", flex=True), *(Column(name, right=True) for name in ("CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")))
+    columns = (
+        Column("MODEL", flex=True),
+        *(Column(name, right=True) for name in ("CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")),
+    )
     rows = [
         (
             model,
@@ -368,7 +405,7 @@ def _costs(state: RunState) -> Iterator[str]:
 def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
     if findings:
         lines = (
-            f"{styled(line(each.severity), 'bad' if each.severity == 'error' else 'warn')} {line(each.code)}: {line(each.what, 300)}"
+            f"{styled(line(each.severity), SEVERITY_STYLES[each.severity])} {line(each.code)}: {line(each.what, 300)}"
             for each in findings[:listed_max]
         )
         more = [f"… {len(findings) - listed_max} more"] if len(findings) > listed_max else []

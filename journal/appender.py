@@ -93,6 +93,7 @@ class Appender:
             lambda head: owner.gone(head, self._process, self._clock),
             state.facts,
             tx.newest,
+            lambda key: tx.effect(state.head.scope or state.head.run_id, key) is not None,
         )
 
     def boottime_s(self) -> float:

@@ -12,11 +12,11 @@ from runjournal.log.errors import CorruptLog, StoreBusy, StoreUnavailable
 from runjournal.log.limits import read_page_events_max
 from runjournal.log.store import Store
 
-Progress = Callable[[int], None]
-"""Told now and then how many events have been read."""
+Progress = Callable[[int, int | None], None]
+"""Told now and then how many events have been read, and of how many, if that is known."""
 
 DAMAGE: Final = (CorruptLog, StoreUnavailable, UnicodeError)
-"""What reading a damaged file raises: a page that contradicts itself, a sector that can't be read, text that is none."""
+"""What reading a damaged file raises: a page that contradicts itself, a sector that fails, text that is none."""
 
 
 class Row(NamedTuple):
@@ -45,7 +45,7 @@ def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None 
                 yield _row(run_id, seq, position, event_type, body)
                 after, count = seq, count + 1
                 if progress is not None and not count % read_page_events_max:
-                    progress(count)
+                    progress(count, upto)
             break
         except StoreBusy:
             raise
@@ -61,7 +61,7 @@ def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None 
                     yield Damage(after + 1, f"nor can any behind it ({type(error).__name__})")
                 break
     if progress is not None:
-        progress(count)
+        progress(count, upto)
 
 
 def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[Row | Damage]:

@@ -18,7 +18,7 @@ from runjournal.log.head import Head
 from runjournal.log.store import Effect, StepEnd, Store, Unknown
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
-from runjournal.projections.findings import Finding, command, finding, show_calls, show_events, shown
+from runjournal.projections.findings import Finding, Severity, command, finding, show_calls, show_events, shown
 from runjournal.projections.index import Rows
 
 from .audit_rows import DAMAGE
@@ -77,9 +77,8 @@ class TableAudit:
             self._unknown[unknown[:2]] = unknown
         for effect in rows.effects:
             yield from self._guarded("effects", self._check_effect(record, effect))
-        if isinstance(record.event, e.ChildSpawned) and self.store.head(record.event.child_run_id) is None:
-            what = f"event {record.seq}: the child {shown(record.event.child_run_id)} isn't in the store"
-            yield finding("child_missing", self.run_id, record.seq, what, show_events(self.run_id, record.seq))
+        if isinstance(record.event, e.ChildSpawned):
+            yield from self._guarded("runs", self._check_child(record.seq, record.event.child_run_id))
 
     def finish(self, audit: RunAudit) -> Iterator[Finding]:
         """Compare what is stored with what the whole run stands for; `audit` has folded it."""
@@ -137,7 +136,8 @@ class TableAudit:
         elif row.run_id == self.run_id or not _stands(self.store, row):
             yield self._wrong("index_wrong", "effects", seq, f"the row of {key} isn't what event {seq} says")
         elif not (isinstance(record.event, e.ToolCompleted) and record.event.replayed):
-            what = f"event {seq}: a second effect under the key {key}; run {shown(row.run_id)} seq {row.seq} has the first"
+            first = f"run {shown(row.run_id)} seq {row.seq}"
+            what = f"event {seq}: a second effect under the key {key}; the first is {first}"
             yield finding("duplicate_effect", self.run_id, seq, what, show_calls(self.run_id))
 
     def _check_effects(self) -> Iterator[Finding]:
@@ -148,7 +148,8 @@ class TableAudit:
             return
         for row in map(Effect._make, self.store.index_rows("effects", self.run_id)):
             if not _stands(self.store, row):
-                yield self._wrong("index_extra", "effects", row.seq, f"no event {row.seq} is the effect {shown(row.key)}")
+                what = f"no event {row.seq} is the effect {shown(row.key)}"
+                yield self._wrong("index_extra", "effects", row.seq, what)
 
     def _check_unknowns(self) -> Iterator[Finding]:
         for (scope, key), unknown in self._unknown.items():
@@ -178,12 +179,13 @@ class TableAudit:
             for end in derived.apply(record).step_ends:
                 expected[end[:3]] = end
         for row in map(StepEnd._make, self.store.index_rows("step_ends", self.run_id)):
-            end = expected.pop(row[:3], None)
+            end = expected.pop(row[:3]) if row[:3] in expected else None
             named = f"attempt {row.attempt} of step {shown(row.step)}"
             if end is None:
                 yield self._wrong("index_extra", "step_ends", row.seq, f"no event ends {named}")
             elif end != row:
-                yield self._wrong("index_wrong", "step_ends", end.seq, f"the row of {named} isn't what event {end.seq} says")
+                what = f"the row of {named} isn't what event {end.seq} says"
+                yield self._wrong("index_wrong", "step_ends", end.seq, what)
         for end in expected.values():
             what = f"the end of attempt {end.attempt} of step {shown(end.step)}, event {end.seq}, is missing"
             yield self._wrong("index_missing", "step_ends", end.seq, what)
@@ -200,7 +202,8 @@ class TableAudit:
             other = self.store.head(newest)
             first = next(iter(self.store.read_raw(newest, 0, 1)), None)
             if other is None or other.scope != scope or first is None or first[1] < self._first_position:
-                yield self._wrong("index_wrong", "lines", None, f"{shown(newest)} isn't the newest run of line {shown(scope)}")
+                what = f"{shown(newest)} isn't the newest run of line {shown(scope)}"
+                yield self._wrong("index_wrong", "lines", None, what)
         for row in self.store.index_rows("lines", self.run_id):
             if row[0] != scope:
                 yield self._wrong("index_extra", "lines", None, f"this run isn't of the line {shown(row[0])}")
@@ -210,13 +213,18 @@ class TableAudit:
         parent, base = status.parent_run_id, status.base
         if parent is not None and self.store.head(parent) is None:
             what = f"the parent {shown(parent)} isn't in the store"
-            severity = "info" if status.status == "imported" else None
+            severity: Severity | None = "info" if status.status == "imported" else None
             yield finding("parent_missing", self.run_id, 1, what, show_events(self.run_id, 1), severity=severity)
         if base is not None:
             yield from self._check_base(base)
         if status.status == "imported" and self.store.imported(self.run_id) is None:
             what = "how far this imported run was taken isn't noted, so importing more of it takes it from the start"
             yield finding("import_missing", self.run_id, None, what, command("show", self.run_id))
+
+    def _check_child(self, seq: int, child: str) -> Iterator[Finding]:
+        if self.store.head(child) is None:
+            what = f"event {seq}: the child {shown(child)} isn't in the store"
+            yield finding("child_missing", self.run_id, seq, what, show_events(self.run_id, seq))
 
     def _check_base(self, base: dict[str, Any]) -> Iterator[Finding]:
         run_id, seq = base["run_id"], base["seq"]

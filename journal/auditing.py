@@ -22,7 +22,8 @@ from runjournal.log.head import Head
 from runjournal.log.store import Checkpoint, Store
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
-from runjournal.projections.findings import Finding, command, finding, show_events, shown
+from runjournal.projections.findings import Finding as Finding
+from runjournal.projections.findings import command, finding, show_events, shown
 from runjournal.projections.state import RunState
 
 from .audit_rows import DAMAGE, Damage, Progress, Row, beyond, rows
@@ -66,12 +67,12 @@ def verify_store(store: Store, *, progress: Progress | None = None) -> Iterator[
     ids, problems = _run_ids(store)
     if problems:
         yield Verification("", 0, None, problems)
-    done = 0
+    done, total = 0, store.last_position()
     for run_id in ids:
         found = verify_run(store, run_id)
         done += found.events
         if progress is not None:
-            progress(done)
+            progress(done, max(done, total))
         yield found
 
 
@@ -105,7 +106,7 @@ def _beyond(store: Store, run_id: str, head: Head | None) -> list[Finding]:
 def audit_run(store: Store, run_id: str, *, progress: Progress | None = None) -> Iterator[Finding]:
     """Everything that is wrong or worth knowing in one run, in one pass. Raises RunNotFound, StoreBusy, StoreClosed.
 
-    `progress` is told now and then how many events have been read.
+    `progress` is told now and then how many events have been read, and of how many.
     """
     return _Pass(store, run_id, set()).run(progress)
 
@@ -147,7 +148,13 @@ class _Pass:
             yield from self.tables.feed(record, audit.derived.rows)
         yield from self._check_blobs(record, row.body)
         if record.seq in self.snapshots:
-            yield from self._check_snapshot(record)
+            try:
+                yield from self._check_snapshot(record)
+            except StoreBusy:
+                raise
+            except DAMAGE as error:
+                what = f"the checkpoint at seq {record.seq} can't be read ({type(error).__name__})"
+                yield self._snapshot("checkpoint_damaged", record.seq, what)
 
     def _owner_gone(self) -> bool:
         head = self.head
@@ -216,16 +223,16 @@ class _Pass:
             return  # dropped meanwhile
         name, _, version = checkpoint.fold.partition(":")
         if name != RunState.NAME or checkpoint.fold != fold_name(RunState):
-            what = f"the checkpoint at seq {seq} was made by {shown(name)} {shown(version)[:14]}, which isn't known here"
             problem = _seal_problem(checkpoint)
-            yield self._snapshot("checkpoint_damaged", seq, f"the checkpoint at seq {seq}: {problem}") if problem else (
-                self._snapshot("checkpoint_version", seq, what)
-            )
+            code = "checkpoint_damaged" if problem else "checkpoint_version"
+            problem = problem or f"it was made by {shown(name)} {shown(version)[:14]}, which isn't known here"
+            yield self._snapshot(code, seq, f"the checkpoint at seq {seq} is left out: {problem}")
             return
         try:
             unseal(RunState, checkpoint, record.hash)
         except Exception as error:  # noqa: BLE001 - a state of any shape may be in there
             why = str(error) if isinstance(error, InvalidArgument) else type(error).__name__
+            why = "it is that of another run or seq" if "belongs to" in why else why
             yield self._snapshot("checkpoint_damaged", seq, f"the checkpoint at seq {seq} is left out: {why}")
             return
         if not self.audit.folding:
@@ -239,7 +246,8 @@ class _Pass:
         now = self.store.head(self.run_id) if self.snapshots else None
         for seq in sorted(self.snapshots):
             if now is None or seq > now.head_seq or seq <= self.audit.chain.seq:
-                yield self._snapshot("checkpoint_damaged", seq, f"the checkpoint at seq {seq} has no event: it is ahead of the log")
+                what = f"the checkpoint at seq {seq} has no event: it is ahead of the log"
+                yield self._snapshot("checkpoint_damaged", seq, what)
 
     def _snapshot(self, code: str, seq: int | None, what: str) -> Finding:
         return finding(code, self.run_id, seq, what, command("checkpoint prune", self.run_id))
@@ -269,13 +277,13 @@ def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[F
     ids, problems = _run_ids(store)
     yield from problems
     digests: set[bytes] = set()
-    done = 0
+    done, total = 0, store.last_position()
     for run_id in ids:
         each = _Pass(store, run_id, digests)
         yield from each.run(None)
         done += each.audit.chain.count
         if progress is not None:
-            progress(done)
+            progress(done, max(done, total))
     known = set(ids)
     for table, code, name in _OWNED:
         yield from _strays(store, table, code, name, known)
@@ -316,7 +324,8 @@ def _unused(store: Store, digests: set[bytes]) -> Iterator[Finding]:
     except StoreBusy:
         raise
     except DAMAGE as error:
-        yield finding("row_unreadable", "", None, f"the table blobs can't be read ({type(error).__name__})", "runjournal doctor")
+        what = f"the table blobs can't be read ({type(error).__name__})"
+        yield finding("row_unreadable", "", None, what, "runjournal doctor")
 
 
 def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:

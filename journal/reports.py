@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
+from runjournal.log import owner
 from runjournal.log.base import BlobRef, Json, RecordedEvent
-from runjournal.log.errors import CorruptLog, JournalError, Unfoldable
+from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unfoldable
 from runjournal.log.head import Head
+from runjournal.log.store import Checkpoint
 from runjournal.projections.calls import Call, Counts
 from runjournal.projections.state import RunState
 from runjournal.projections.status import reference
@@ -60,7 +62,7 @@ class Summary:
     """Where a run stands after the event `seq`.
 
     `state` is None where the log can't be folded; `problem` says why. `events` are counts by type, `last` the newest
-    events, newest first.
+    events, newest first. `owner_gone`: the run is running now, and the process that owns it is known to be gone.
     """
 
     head: Head
@@ -73,6 +75,7 @@ class Summary:
     open_calls: list[OpenCall]
     error: LastError | None
     path: str | None
+    owner_gone: bool
 
     def as_json(self) -> dict[str, Any]:
         """As JSON: keys of `show -o json`, the findings left out."""
@@ -97,6 +100,7 @@ class Summary:
             "cost": found.get("cost", {}),
             "step": found.get("step"),
             "owner": found.get("owner"),
+            "owner_gone": self.owner_gone,
             "waits": found.get("waits", []),
             "open_calls": [call_as_json(call) for call in self.open_calls],
             "error": self.error._asdict() if self.error else None,
@@ -130,6 +134,7 @@ def summary(journal: Journal, run_id: str, at: int | None = None) -> Summary:
         open_calls(journal, state) if state else [],
         _last_error(journal, run_id, seq, state),
         first.event.path if first and isinstance(first.event, e.RunImported) else None,
+        head.status == "running" and owner.gone(head, owner.here(), journal.clock),
     )
 
 
@@ -206,7 +211,10 @@ def state_as_json(state: RunState) -> dict[str, Any]:
         "model_calls": _counts(state.calls.models),
         "open_calls": _listed(state.calls.open()),
         "unresolved_calls": _listed(state.calls.unresolved()),
-        "questions": [{"approval_id": key, "action": q.action, "asked_at": q.asked_at} for key, q in state.approvals.open().items()],
+        "questions": [
+            {"approval_id": key, "action": q.action, "asked_at": q.asked_at}
+            for key, q in state.approvals.open().items()
+        ],
         "signals": [{"seq": seq, "signal_id": key, "name": name} for seq, key, name in state.inbox.signals],
         "children": dict(sorted(state.inbox.children.items())),
         "prompt_fingerprint": state.prompt.fingerprint,
@@ -355,3 +363,13 @@ def differences(before: Json, after: Json, path: str = "") -> Iterator[Change]:
 def size_of(value: Json) -> int | None:
     """The bytes of a value that is held out of line, or None."""
     return value.bytes if isinstance(value, BlobRef) else None
+
+
+def checkpoint_problem(journal: Journal, checkpoint: Checkpoint) -> str | None:
+    """Why a checkpoint isn't used, or None."""
+    try:
+        chain = checkpoints.hash_at(journal.store, checkpoint.run_id, checkpoint.seq)
+        checkpoints.unseal(RunState, checkpoint, chain)
+    except InvalidArgument as error:
+        return str(error)
+    return None

@@ -29,7 +29,8 @@ from .status import arrow
 
 _TIME: Final = re.compile(TIME.pattern)
 _AFTER_END: Final = frozenset(
-    "cost.recorded cost.repriced note.added tool.dispatched tool.completed tool.failed tool.resolved".split()
+    {"cost.recorded", "cost.repriced", "note.added"}
+    | {"tool.dispatched", "tool.completed", "tool.failed", "tool.resolved"}
 )
 """What may still be said of a run that has ended; users' own types may too."""
 _unknown_types_max: Final = 1_000
@@ -105,7 +106,7 @@ class RunAudit:
                     self._unknown_types.add(record.type)
                     return [self._one("unknown_type", seq, f"{kind} is no type that is known here; the first of them")]
             case _ if body is not None and not _canonical(body):
-                return [self._one("not_canonical", seq, f"the body of {kind} isn't written the way runjournal writes it")]
+                return [self._one("not_canonical", seq, f"the body of {kind} isn't written as runjournal writes it")]
             case _:
                 pass
         return []
@@ -149,7 +150,8 @@ class RunAudit:
             return []
         self.folding = False
         what = f"from event {seq} on only the chain, schemas and times are checked"
-        return [finding("checks_stopped", self.run_id, seq, what, f"{command('replay', self.run_id)} --at {max(1, seq - 1)}")]
+        next_command = f"{command('replay', self.run_id)} --at {max(1, seq - 1)}"
+        return [finding("checks_stopped", self.run_id, seq, what, next_command)]
 
     def _one(self, code: str, seq: int, what: str, severity: Severity | None = None) -> Finding:
         return finding(code, self.run_id, seq, f"event {seq}: {what}", show_events(self.run_id, seq), severity=severity)
@@ -187,7 +189,8 @@ class RunAudit:
         attempt = steps.attempts.get(event.id, 0) + 1
         entry = step.entry + 1 if step and (step.id, step.attempt) == (event.id, event.attempt) else 1
         if not self._linked and (event.attempt, event.entry) != (attempt, entry):
-            what = f"step {event.index} started as attempt {event.attempt}, entry {event.entry}, expected {attempt}, {entry}"
+            named = f"attempt {event.attempt}, entry {event.entry}"
+            what = f"step {event.index} started as {named}, expected {attempt}, {entry}"
             found.append(self._one("step_attempt", seq, what))
         return found
 
@@ -296,7 +299,9 @@ class RunAudit:
             severity = self._severity(owner_gone, harmless=not call.unresolved)
             if call.unresolved and (call.policy == "outbox" or known_elsewhere(call_id)):
                 severity = "info"  # the relay's business; or the line knows
-            code, why = ("call_unresolved", "may have happened, and nobody knows") if call.unresolved else ("call_open", "has no end")
+            code, why = "call_open", "has no end"
+            if call.unresolved:
+                code, why = "call_unresolved", "may have happened, and nobody knows"
             what = f"event {call.latest}: attempt {call.attempt} of call {shown(call_id)} ({shown(call.tool)}) {why}"
             found.append(finding(code, self.run_id, call.latest, what, show_calls(self.run_id), severity=severity))
         return found
@@ -307,8 +312,10 @@ class RunAudit:
             return []
         severity = self._severity(owner_gone, harmless=True)
         status = self.state.status.status
-        what = f"step {step.index} ({shown(step.id)}) is open in a run that is {status}{' without an owner' * owner_gone}"
-        return [finding("uncommitted", self.run_id, step.since, what, show_events(self.run_id, step.since), severity=severity)]
+        status += " and has no living owner" * owner_gone
+        what = f"step {step.index} ({shown(step.id)}), begun at event {step.since}, is open in a run that is {status}"
+        next_command = show_events(self.run_id, step.since)
+        return [finding("uncommitted", self.run_id, step.since, what, next_command, severity=severity)]
 
 
 def is_effect(call: Call) -> bool:

@@ -37,8 +37,9 @@ class ChainAudit:
             found.append(self._gap(expected, seq))
             self._links = ()
         elif self._links and record.prev not in self._links and type(record.event) is not UnreadableEvent:
-            before = "it is the first and names one before it" if seq == 1 else f"event {seq - 1} has another hash"
-            found.append(self._at("link_broken", seq, f"the link of event {seq} is broken: {before}; one of them was changed"))
+            before = "it is the first and names another" if seq == 1 else f"event {seq - 1} has another hash"
+            what = f"the link of event {seq} is broken: {before}; one of the two was changed"
+            found.append(self._at("link_broken", seq, what))
         if record.position <= self._position:
             found.append(self._at("position_order", seq, f"event {seq} lies before event {self.seq} in the store"))
         self.seq, self.hash, self._position, self._links = seq, record.hash, record.position, (record.hash,)
@@ -67,8 +68,9 @@ class ChainAudit:
     def _gap(self, first: int, seq: int) -> Finding:
         last = seq - 1
         missing = f"event {first} is" if first == last else f"events {first} to {last} are"
-        what = f"{missing} missing, the next one is {seq}" if seq >= first else f"event {seq} stands behind event {first - 1}"
-        return self._at("seq_gap", first, what)
+        if seq < first:
+            return self._at("seq_gap", first, f"event {seq} stands behind event {first - 1}")
+        return self._at("seq_gap", first, f"{missing} missing, the next one is {seq}")
 
     def _at(self, code: str, seq: int, what: str) -> Finding:
         return finding(code, self.run_id, seq, what, show_events(self.run_id, max(1, seq - 1)))

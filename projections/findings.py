@@ -43,7 +43,7 @@ CODES: Final[Mapping[str, Code]] = {
     # The chain.
     "seq_gap": Code("error", "events are missing in the middle of the run"),
     "seq_duplicate": Code("error", "two events have the same seq"),
-    "link_broken": Code("error", "an event names another hash than the event before it has: one of the two was changed"),
+    "link_broken": Code("error", "an event names another hash than the one before it has: one of the two was changed"),
     "position_order": Code("error", "a later event of the run has an earlier place in the store"),
     "row_unreadable": Code("error", "a stored row, or a page of the file, can't be read at all"),
     "tail_missing": Code("error", "the run's row promises events that aren't there"),
@@ -81,8 +81,8 @@ CODES: Final[Mapping[str, Code]] = {
     "index_missing": Code("error", "an index table lacks a row that the events stand for"),
     "index_wrong": Code("error", "a row of an index table says something else than the events"),
     "index_extra": Code("error", "an index table has a row that no event stands for"),
-    "checkpoint_damaged": Code("warning", "a checkpoint doesn't verify; it is left out, no state is wrong because of it"),
-    "checkpoint_version": Code("info", "a checkpoint was made by other versions of the folds, or by a fold unknown here"),
+    "checkpoint_damaged": Code("warning", "a checkpoint doesn't verify; it is left out, and no state is wrong by it"),
+    "checkpoint_version": Code("info", "a checkpoint was made by other versions of the folds, or by an unknown fold"),
     "checkpoint_state": Code("error", "a checkpoint verifies and holds another state than the events"),
     "import_missing": Code("info", "an imported run lacks the note of how far it was taken"),
     "import_orphan": Code("warning", "there is the note of an import whose run isn't in the store"),
@@ -97,7 +97,7 @@ CODES: Final[Mapping[str, Code]] = {
 
 
 def finding(
-    code: str, run_id: str, seq: int | None, what: str, next: str, *, severity: Severity | None = None  # noqa: A002
+    code: str, run_id: str, seq: int | None, what: str, next: str, *, severity: Severity | None = None
 ) -> Finding:
     """A finding of a known code, of its own severity unless told."""
     return Finding(severity or CODES[code].severity, code, run_id, seq, what, next)

@@ -47,6 +47,8 @@ class Scene:
     owner_gone: Callable[[Head], bool]
     facts: Callable[[], Facts]
     newest: Callable[[str], str | None]
+    happened: Callable[[str], bool]
+    """Whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
 
 
 CALL_STARTS: Final = frozenset({"model.started", "tool.started"})
@@ -102,6 +104,8 @@ class Gate:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
         if kind in NEEDS_FACTS:
             _check_facts(self.head, event, self.scene.facts())
+        if isinstance(event, e.ToolStarted) and event.policy != "idempotent" and self.scene.happened(event.call_id):
+            raise CallEnded(f"run {run_id}: call {event.call_id} has happened; its recorded result is the answer")
         self._count(event, kind)
 
     def _count(self, event: Event, kind: str) -> None:

@@ -170,10 +170,13 @@ def _step(rng: random.Random, state: RunState) -> Written:
 
 
 def _call(rng: random.Random, state: RunState) -> Written:
-    call_id = rng.choice(("c1", "c2", "c3", "m1"))
+    again = sorted(key for key, call in state.calls.known.items() if not (call.sent and call.status == "completed"))
+    call_id = rng.choice(again) if again and rng.random() < 0.5 else f"{rng.choice('cccm')}{state.seq}"  # noqa: PLR2004
     known = state.calls.known.get(call_id)
-    cls: type[Event] = e.ModelStarted if call_id == "m1" else e.ToolStarted
-    return event(rng, cls, call_id=call_id, attempt=known.attempt + 1 if known else 1), state.status.epoch
+    if call_id.startswith("m"):
+        return event(rng, e.ModelStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1), state.status.epoch
+    fixed: dict[str, Any] = {"policy": known.policy, "tool": known.tool} if known else {}
+    return event(rng, e.ToolStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1, **fixed), state.status.epoch
 
 
 def _end(rng: random.Random, state: RunState) -> Written | None:

@@ -1,0 +1,209 @@
+"""`runjournal import` and `runjournal export`: runs in and out of a store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from . import exits
+from .app import App, command, group, pass_app
+from .output import Column, amount, emit, plural, progress, records
+from .refs import HELP
+from .safe import escape_json, line
+
+if TYPE_CHECKING:
+    from runjournal.importers.claude_files import Source
+    from runjournal.journal import Journal
+    from runjournal.transfer import FileReport
+
+    from .output import Report
+
+_COLUMNS: Final = (
+    Column("RUN", flex=True),
+    Column("ADDED", right=True),
+    Column("QUARANTINED", right=True),
+    Column("FROM", flex=True),
+    Column("ERROR", flex=True),
+)
+_told_max: Final = 20
+
+
+@group(
+    "import",
+    examples=[
+        ("runjournal import claude-code ~/.claude/projects", "every session there; again later adds what is new"),
+        ("runjournal import jsonl runs.jsonl", "an export, with the same hashes"),
+    ],
+)
+def import_() -> None:
+    """Bring runs in. Imported runs are read-only; importing the same again adds nothing."""
+
+
+@import_.command(
+    "claude-code",
+    examples=[
+        ("runjournal import claude-code ~/.claude/projects", "all sessions and their sub-agents"),
+        ("runjournal import claude-code session.jsonl -o json", "one file, for a script"),
+    ],
+    epilog="Exit codes: 0 ok, also with a torn last line; 3 other lines were quarantined; 1 nothing came in.",
+)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="FILE|FOLDER...")
+@pass_app
+def claude_code(app: App, paths: tuple[str, ...]) -> int:
+    """Import transcripts of Claude Code, one transaction a file."""
+    from runjournal.importers.claude_code import discover
+
+    with app.open(create=True) as journal, progress("importing") as report:
+        sources = discover(paths)
+        outcome = _Outcome()
+        done = (outcome.count(_import(journal, source)) for source in sources)
+        rows = (row for number, found in enumerate(done, 1) for row in _reported(found, report, number, len(sources)))
+        records(app, rows, _COLUMNS, _row, lambda row: row)
+    if not sources:
+        app.say("no *.jsonl files there; a session's transcript lies in ~/.claude/projects/<project>/")
+    outcome.tell(app)
+    return outcome.code()
+
+
+def _reported(found: FileReport, report: Report, number: int, total: int) -> list[dict[str, Any]]:
+    """One object a run; the lines in quarantine belong to the file's own run, which comes first."""
+    report(number, total)
+    quarantined = [{"line": each.line, "cause": each.cause} for each in found.quarantined]
+    if not found.runs:
+        return [_object(None, found.path, 0, quarantined, found.error or "nothing could be taken")]
+    return [
+        _object(each.run_id, each.path, each.events_added, [] if place else quarantined, found.error)
+        for place, each in enumerate(found.runs)
+    ]
+
+
+def _object(
+    run_id: str | None, path: str, events_added: int, quarantined: list[dict[str, Any]], error: str | None
+) -> dict[str, Any]:
+    found = {"run_id": run_id, "path": path, "events_added": events_added, "quarantined": quarantined}
+    return found if error is None else found | {"error": error}
+
+
+def _row(row: dict[str, Any]) -> tuple[object, ...]:
+    return row["run_id"], amount(row["events_added"]), amount(len(row["quarantined"])), row["path"], row.get("error")
+
+
+class _Outcome:
+    """What the exit code and the last line come from."""
+
+    def __init__(self) -> None:
+        self.runs = self.events = self.quarantined = self.failed = 0
+        self.told: list[str] = []
+
+    def count(self, found: FileReport) -> FileReport:
+        """Count one file; gives it back."""
+        self.runs += len(found.runs)
+        self.events += sum(each.events_added for each in found.runs)
+        self.quarantined += found.findings
+        self.failed += found.error is not None
+        self.told += [f"{line(found.path)}:{each.line}: {line(each.cause)}" for each in found.quarantined]
+        return found
+
+    def tell(self, app: App) -> None:
+        """Say it."""
+        for each in self.told[:_told_max]:
+            app.say(each)
+        if len(self.told) > _told_max:
+            app.say(f"… and {plural(len(self.told) - _told_max, 'line')} more; -o json lists them all")
+        hint = "; next: runjournal show @last" if self.runs else ""
+        told = f"{plural(self.events, 'event')} added, {plural(self.runs, 'run')}, {plural(self.quarantined, 'line')} quarantined"
+        app.say(told + hint)
+
+    def code(self) -> int:
+        """0 ok, 3 lines were quarantined, 1 nothing came in or a file was left alone."""
+        if not self.runs or self.failed:
+            return exits.FAILED
+        return exits.FINDINGS if self.quarantined else exits.OK
+
+
+def _import(journal: Journal, source: Source) -> FileReport:
+    """Import one file; what is wrong with it is its own, and the others go on."""
+    from runjournal.log.errors import JournalError, StoreError
+    from runjournal.transfer import FileReport as Found
+    from runjournal.transfer import import_claude_code
+
+    try:
+        return import_claude_code(journal, source)
+    except StoreError:
+        raise
+    except JournalError as error:
+        return Found(source.path, error=str(error))
+
+
+@import_.command(
+    "jsonl",
+    examples=[
+        ("runjournal import jsonl runs.jsonl", "the runs of an export"),
+        ("runjournal export @last | runjournal --db other.db import jsonl -", "from store to store"),
+    ],
+)
+@click.argument("path", type=click.Path(), metavar="FILE|-")
+@pass_app
+def jsonl(app: App, path: str) -> int:
+    """Import an export, byte for byte: the same events, the same hashes. All of the file or nothing."""
+    from runjournal.transfer import import_jsonl
+
+    with _reading(path) as lines, app.open(create=True) as journal, progress("importing") as report:
+        added = import_jsonl(journal, _counted(lines, report), path).runs
+    rows = [_object(each.run_id, each.path, each.events_added, [], None) for each in added]
+    records(app, rows, _COLUMNS[:2], lambda row: _row(row)[:2], lambda row: row)
+    app.say(f"{plural(sum(each.events_added for each in added), 'event')} added; next: runjournal verify")
+    return exits.OK if added else exits.FAILED
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[IO[bytes]]:
+    if path == "-":
+        yield click.get_binary_stream("stdin")
+    else:
+        with Path(path).open("rb") as file:
+            yield file
+
+
+def _counted(lines: Iterable[bytes], report: Report) -> Iterator[bytes]:
+    for number, each in enumerate(lines, 1):
+        report(number, None)
+        yield each
+
+
+@command(
+    "export",
+    epilog=HELP,
+    examples=[
+        ("runjournal export report-42 > report-42.jsonl", "one run"),
+        ("runjournal export --all --to runs.jsonl", "all runs, into a new file"),
+    ],
+)
+@click.argument("runs", nargs=-1, metavar="RUN...")
+@click.option("--all", "every", is_flag=True, help="All runs.")
+@click.option("--to", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a new file.  [default: stdout]")
+@pass_app
+def export(app: App, runs: tuple[str, ...], *, every: bool, to: str | None) -> int:
+    """Write runs out as lines of JSON that `import jsonl` reads back with the same hashes."""
+    from runjournal.transfer import export_runs
+
+    from .refs import run_id_of
+
+    if bool(runs) == every:
+        raise click.UsageError("expected one or more RUNs, or --all" + (", got both" if every else ""))
+    with app.open() as journal, progress("exporting") as report:
+        chosen = (
+            sorted(head.run_id for head in journal.runs()) if every else [run_id_of(journal, each) for each in runs]
+        )
+        lines = (escape_json(each.decode()) for each in _counted(export_runs(journal, dict.fromkeys(chosen)), report))
+        if to is None:
+            emit(app, (each.removesuffix("\n") for each in lines))
+        else:
+            with Path(to).open("x", encoding="utf-8") as file:
+                file.writelines(lines)
+            app.say(f"{plural(len(chosen), 'run')} written to {to}; next: runjournal --db OTHER import jsonl {to}")
+    return exits.OK
