@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -51,12 +52,13 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 
 @dataclass(slots=True)
 class App:
-    """What the options that every command has say."""
+    """What the options that every command has say; `named`: the store was named on the command line."""
 
     db: str = "runjournal.db"
     output: str = "table"
     color: bool | None = None
     pager: bool = True
+    named: bool = False
 
     @property
     def plain(self) -> bool:
@@ -64,7 +66,7 @@ class App:
         return self.output == "table"
 
     @contextlib.contextmanager
-    def open(self, *, create: bool = False) -> Iterator[Journal]:
+    def open(self, *, create: bool = False) -> Generator[Journal]:
         """The journal; only what writes makes a new one."""
         from runjournal.journal import Journal
         from runjournal.log.errors import StoreUnavailable
@@ -77,10 +79,17 @@ class App:
         with Journal.open(self.db, create=create, by=f"cli:{_user()}") as journal:
             yield journal
 
+    def typed(self, command: str) -> str:
+        """A command as it must be typed to reach this store: with its --db, if that was given on the command line."""
+        if not self.named or not command.startswith("runjournal ") or " --db " in command:
+            return command
+        return f"runjournal --db {shlex.quote(self.db)} {command.removeprefix('runjournal ')}"
+
     def say(self, text: str) -> None:
         """Prose, for people only: on stderr, and not beside JSON."""
         if self.plain:
-            click.echo(line(text), err=True)
+            before, next_, command = text.partition("next: ")
+            click.echo(line(before + next_ + self.typed(command)), err=True)
 
 
 def _is_url(path: str) -> bool:
@@ -103,6 +112,8 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
             app = context.ensure_object(App)
+            if name == "db":
+                app.named = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
             setattr(app, name, value if name != "color" else {"always": True, "never": False}.get(value))
 
     return callback
@@ -151,17 +162,17 @@ class _Helpful:
 
     examples: Sequence[tuple[str, str]] = ()
 
-    def format_help(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Usage, what it does, examples, options."""
         formatter.width = min(formatter.width, 100)
         command: Any = self
-        command.format_usage(context, formatter)
-        command.format_help_text(context, formatter)
+        command.format_usage(ctx, formatter)
+        command.format_help_text(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write_dl([(example, meaning) for example, meaning in self.examples], col_max=60)
-        command.format_options(context, formatter)
-        command.format_epilog(context, formatter)
+        command.format_options(ctx, formatter)
+        command.format_epilog(ctx, formatter)
 
 
 class Command(_Helpful, click.Command):
@@ -228,17 +239,23 @@ class Root(Group):
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()], col_max=14)
 
-    def main(
-        self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any
+    def main(  # pyright: ignore[reportIncompatibleMethodOverride] - it always exits
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        **extra: Any,
     ) -> NoReturn:
         """Run, and exit with the code that `exits` gives."""
         words = list(sys.argv[1:] if args is None else args)
         app = App(output=_output_in(words))
-        extra.setdefault("obj", app)
-        extra.setdefault("auto_envvar_prefix", "RUNJOURNAL")
-        run = super().main
-        code = exits.guarded(lambda: run(words, *more, standalone_mode=False, **extra), as_json=lambda: not app.plain)
-        sys.exit(code)
+        extra = {"obj": app, "auto_envvar_prefix": "RUNJOURNAL"} | extra
+
+        def run() -> Any:
+            return click.Group.main(self, words, prog_name, complete_var, standalone_mode=False, **extra)
+
+        sys.exit(exits.guarded(run, as_json=lambda: not app.plain))
 
 
 def _output_in(words: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from .safe import line
 
 if TYPE_CHECKING:
     from runjournal.auditing import Finding, Verification
+    from runjournal.doctor import Check
 
 SEVERITY_STYLES: Final = {"error": "bad", "warning": "warn", "info": "dim"}
 
@@ -63,22 +64,23 @@ def _tallied(found: Iterable[Finding], tally: dict[str, int]) -> Iterator[Findin
 
 def _findings(app: App, found: Iterable[Finding]) -> None:
     if app.plain:
-        emit(app, itertools.chain.from_iterable(finding_lines(each) for each in found))
+        emit(app, itertools.chain.from_iterable(finding_lines(app, each) for each in found))
     else:
-        records(app, found, (), lambda _: (), finding_json)
+        records(app, found, (), lambda _: (), lambda each: finding_json(app, each))
 
 
-def finding_json(finding: Finding) -> dict[str, Any]:
+def finding_json(app: App, finding: Finding) -> dict[str, Any]:
     """A finding as JSON."""
-    return {name: getattr(finding, name) for name in ("severity", "code", "run_id", "seq", "what", "next")}
+    found = {name: getattr(finding, name) for name in ("severity", "code", "run_id", "seq", "what")}
+    return found | {"next": app.typed(finding.next)}
 
 
-def finding_lines(finding: Finding) -> Iterator[str]:
+def finding_lines(app: App, finding: Finding) -> Iterator[str]:
     """A finding for people: what and where, then what to type next."""
     where = line(finding.run_id) + ("" if finding.seq is None else f" seq {finding.seq}")
     yield f"{styled(finding.severity.ljust(7), SEVERITY_STYLES[finding.severity])} {styled(where or 'store', 'title')}  {line(finding.code)}"
     yield f"        {line(finding.what)}"
-    yield f"        {styled('next:', 'dim')} {line(finding.next)}"
+    yield f"        {styled('next:', 'dim')} {line(app.typed(finding.next))}"
 
 
 # --- verify ------------------------------------------------------------------------------------------------------
@@ -115,9 +117,9 @@ def verify(app: App, run: str | None, *, every: bool) -> int:
             found: Iterable[Verification] = verify_store(journal.store, progress=report)
         else:
             found = [verify_run(journal.store, run_id_of(journal, run), progress=report)]
-        records(app, _noted(found, problems), _VERIFY_COLUMNS, _verify_row, _verify_json)
+        records(app, _noted(found, problems), _VERIFY_COLUMNS, _verify_row, lambda each: _verify_json(app, each))
     if app.plain:
-        emit(app, itertools.chain.from_iterable(finding_lines(each) for each in problems))
+        emit(app, itertools.chain.from_iterable(finding_lines(app, each) for each in problems))
         app.say(
             f"{plural(len(problems), 'problem')}; next: runjournal audit"
             if problems
@@ -136,10 +138,47 @@ def _verify_row(each: Verification) -> tuple[object, ...]:
     return each.run_id, amount(each.events), amount(len(each.problems)), each.head_hash
 
 
-def _verify_json(each: Verification) -> dict[str, Any]:
+def _verify_json(app: App, each: Verification) -> dict[str, Any]:
     return {
         "run_id": each.run_id,
         "events": each.events,
         "head_hash": each.head_hash,
-        "problems": [finding_json(problem) for problem in each.problems],
+        "problems": [finding_json(app, problem) for problem in each.problems],
     }
+
+
+# --- doctor ------------------------------------------------------------------------------------------------------
+
+_MARKS: Final = {True: ("ok", "good"), False: ("bad", "bad"), None: ("-", "dim")}
+
+
+@command(
+    "doctor",
+    epilog="Exit codes: 0 all is well, 3 something isn't.",
+    examples=[
+        ("runjournal doctor", "engine, file, settings, disk, and what recovery needs"),
+        ("runjournal doctor -o json", "for a script"),
+    ],
+)
+@pass_app
+def doctor(app: App) -> int:
+    """Check whether the store lies safely, and what is missing to recover the runs that haven't ended."""
+    from runjournal.doctor import doctor as examine
+
+    with app.open() as journal:
+        checks = examine(journal, app.db)
+    if app.plain:
+        emit(app, itertools.chain.from_iterable(_check_lines(app, each) for each in checks))
+    else:
+        names = ("name", "ok", "what", "next")
+        records(app, checks, (), lambda _: (), lambda each: {name: getattr(each, name) for name in names})
+    bad = sum(each.ok is False for each in checks)
+    app.say(f"{plural(bad, 'check')} failed" if bad else "all is well; next: runjournal audit")
+    return exits.FINDINGS if bad else exits.OK
+
+
+def _check_lines(app: App, check: Check) -> Iterator[str]:
+    mark, style = _MARKS[check.ok]
+    yield f"{styled(mark.ljust(4), style)} {line(check.name).ljust(10)} {line(check.what)}"
+    if check.next:
+        yield f"     {''.ljust(10)} {styled('next:', 'dim')} {line(app.typed(check.next))}"

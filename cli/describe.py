@@ -93,8 +93,10 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
 
 def text_of(content: Any) -> Any:
     """The text of a message's content, where it has one; else the content as it is."""
-    parts = [_part(part) for part in cast("list[Any]", content)] if isinstance(content, list) else [content]
-    return "\n".join(parts) if all(isinstance(part, str) for part in parts) else content
+    if not isinstance(content, list):
+        return content
+    parts: list[Any] = [_part(part) for part in cast("list[Any]", content)]  # type: ignore[redundant-cast]  # for pyright
+    return "\n".join(parts) if all(isinstance(part, str) for part in parts) else cast("Any", content)
 
 
 def _part(part: Any) -> Any:

@@ -24,15 +24,15 @@ TABLE_ROWS: Final = 50
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS: Final = (
-    Column("RUN", flex=True),
+    Column("RUN"),
     Column("STATUS"),
-    Column("KIND", flex=True),
+    Column("KIND", flex=True, spare=1),
     Column("TITLE", flex=True),
-    Column("EVENTS", right=True),
-    Column("TOKENS", right=True),
-    Column("COST", right=True),
+    Column("EVENTS", right=True, spare=2),
+    Column("TOKENS", right=True, spare=4),
+    Column("COST", right=True, spare=3),
     Column("IN FLIGHT", right=True),
-    Column("UPDATED"),
+    Column("UPDATED (UTC)"),
 )
 
 
@@ -104,7 +104,7 @@ def _row(item: tuple[Head, Glance | None]) -> tuple[object, ...]:
         amount(seen.tokens) if seen else "?",
         money,
         Cell(amount(seen.in_flight), "warn" if seen.in_flight else "dim") if seen else "?",
-        moment(head.updated_at),
+        moment(head.updated_at).removesuffix("Z"),
     )
 
 

@@ -8,8 +8,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import click
 
@@ -41,11 +41,12 @@ STATUS_STYLES: Final = {
 
 
 class Column(NamedTuple):
-    """A column: numbers stand `right`; `flex` is cut first where a terminal is too narrow."""
+    """A column: numbers stand `right`. Where a terminal is too narrow, `flex` is cut and the most `spare` left out."""
 
     title: str
     right: bool = False
     flex: bool = False
+    spare: int = 0
 
 
 class Cell(NamedTuple):
@@ -95,12 +96,14 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], indent: s
         max(len(column.title), *(width_of(line(_value(row[place]))) for row in head))
         for place, column in enumerate(columns)
     ]
-    limit = terminal_width()
+    shown, limit = list(range(len(columns))), terminal_width()
     if limit is not None:
-        _narrow(columns, widths, limit - len(indent) - len(GAP) * (len(columns) - 1))
-    yield indent + _row(columns, widths, [Cell(column.title, "dim") for column in columns], limit)
+        room = limit - len(indent) + len(GAP)
+        _leave_out(columns, widths, shown, room)
+        _narrow(columns, widths, shown, room)
+    yield indent + _row(columns, widths, shown, [Cell(column.title, "dim") for column in columns], limit)
     for row in itertools.chain(head, source):
-        yield indent + _row(columns, widths, row, limit)
+        yield indent + _row(columns, widths, shown, row, limit)
 
 
 def _value(cell: object) -> object:
@@ -108,29 +111,43 @@ def _value(cell: object) -> object:
     return "" if value is None else value
 
 
-def _narrow(columns: Sequence[Column], widths: list[int], limit: int) -> None:
+def _leave_out(columns: Sequence[Column], widths: Sequence[int], shown: list[int], room: int) -> None:
+    """Leave out spare columns until the rest fits, its flexible ones at their narrowest."""
+
+    def least(place: int) -> int:
+        return len(GAP) + (min(widths[place], _narrow_min) if columns[place].flex else widths[place])
+
+    while sum(least(place) for place in shown) > room:
+        most = max(shown, key=lambda place: columns[place].spare)
+        if not columns[most].spare:
+            return
+        shown.remove(most)
+
+
+def _narrow(columns: Sequence[Column], widths: list[int], shown: Sequence[int], room: int) -> None:
     """Take what is too much from the flexible columns, the widest first."""
-    flexible = [place for place, column in enumerate(columns) if column.flex]
-    while sum(widths) > limit and flexible:
+    flexible = [place for place in shown if columns[place].flex]
+    while (over := sum(widths[place] + len(GAP) for place in shown) - room) > 0 and flexible:
         widest = max(flexible, key=lambda place: widths[place])
         if widths[widest] <= _narrow_min:
             return
         second = max((widths[place] for place in flexible if place != widest), default=_narrow_min)
-        over = sum(widths) - limit
         widths[widest] -= min(over, max(1, widths[widest] - max(second, _narrow_min)))
 
 
-def _row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[object], limit: int | None) -> str:
+def _row(
+    columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int], row: Sequence[object], limit: int | None
+) -> str:
     parts: list[str] = []
-    last = len(columns) - 1
-    for place, (column, width, cell) in enumerate(zip(columns, widths, row, strict=True)):
+    for place in shown:
+        column, width, cell = columns[place], widths[place], row[place]
         text = line(_value(cell))
         if limit is not None and column.flex:
             text = cut(text, width)
         space = " " * (width - width_of(text))
-        shown = styled(text, cell.style) if isinstance(cell, Cell) else text
-        parts.append(space + shown if column.right else shown if place == last else shown + space)
-    return GAP.join(parts).rstrip()
+        colored = styled(text, cell.style) if isinstance(cell, Cell) else text
+        parts.append(space + colored if column.right else colored + space)
+    return GAP.join(parts).rstrip(" ")
 
 
 def emit(app: App, lines: Iterable[str]) -> None:
@@ -216,15 +233,20 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-Report = Callable[[int, int | None], None]
+class Report(Protocol):
+    """Is told how much is done, and of how much, if that is known."""
+
+    def __call__(self, done: int, total: int | None = None, /) -> None:
+        """Show it."""
+        ...
 
 
 @contextlib.contextmanager
-def progress(label: str) -> Iterator[Report]:
+def progress(label: str) -> Generator[Report]:
     """A callback `(done, total)` that shows a bar on a terminal's stderr, for whatever takes longer than a second."""
     began, shown = time.monotonic(), list[tuple[Any, Any]]()
 
-    def report(done: int, total: int | None = None) -> None:
+    def report(done: int, total: int | None = None, /) -> None:
         if not shown and (time.monotonic() - began < 1 or not sys.stderr.isatty()):
             return
         if not shown:

@@ -226,10 +226,10 @@ def _summary(app: App, journal: Journal, run_id: str, at: int | None) -> int:
     audited = at is None and (not app.plain or found.seq <= audit_events_max)
     findings = _findings(journal, run_id) if audited else None
     if not app.plain:
-        document(app, found.as_json() | {"findings": [finding_json(each) for each in findings or []]})
+        document(app, found.as_json() | {"findings": [finding_json(app, each) for each in findings or []]})
         return exits.OK
     now = timestamp(journal.clock.now())
-    emit(app, _screen(found, findings, now))
+    emit(app, _screen(app, found, findings, now))
     return exits.OK
 
 
@@ -242,7 +242,7 @@ def _findings(journal: Journal, run_id: str) -> list[Finding]:
         return list(audit_run(journal.store, run_id, progress=report))
 
 
-def _screen(found: Summary, findings: Sequence[Finding] | None, now: str) -> Iterator[str]:
+def _screen(app: App, found: Summary, findings: Sequence[Finding] | None, now: str) -> Iterator[str]:
     yield from _about(found, now)
     if found.problem is not None:
         yield from _section("Can't be folded", [styled(line(found.problem), "bad")])
@@ -257,7 +257,7 @@ def _screen(found: Summary, findings: Sequence[Finding] | None, now: str) -> Ite
             "Last error", [line(where), styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")]
         )
     yield from _findings_lines(findings)
-    yield from _section("Next", _next(found, findings))
+    yield from _section("Next", _next(app, found, findings))
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -412,7 +412,7 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
         yield from _section(f"Findings ({len(findings)})", itertools.chain(lines, more))
 
 
-def _next(found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
+def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
     run_id = found.head.run_id
     hints: list[tuple[str, str]] = []
     if found.problem is not None:
@@ -426,6 +426,7 @@ def _next(found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
         hints.append((f"runjournal show {run_id} --messages", "what was said"))
     if found.error is not None and found.error.seq:
         hints.append((f"runjournal replay {run_id}@{found.error.seq}", "the state when it failed"))
+    hints = [(app.typed(hint), why) for hint, why in hints]
     width = max(len(hint) for hint, _ in hints)
     limit = terminal_width()
     for hint, why in hints:

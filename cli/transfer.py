@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -152,7 +151,7 @@ def jsonl(app: App, path: str) -> int:
     """Import an export, byte for byte: the same events, the same hashes. All of the file or nothing."""
     from runjournal.transfer import import_jsonl
 
-    with _reading(path) as lines, app.open(create=True) as journal, progress("importing") as report:
+    with click.open_file(path, "rb") as lines, app.open(create=True) as journal, progress("importing") as report:
         added = import_jsonl(journal, _counted(lines, report), path).runs
     rows = [_object(each.run_id, each.path, each.events_added, [], None) for each in added]
     records(app, rows, _COLUMNS[:2], lambda row: _row(row)[:2], lambda row: row)
@@ -160,18 +159,9 @@ def jsonl(app: App, path: str) -> int:
     return exits.OK if added else exits.FAILED
 
 
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[IO[bytes]]:
-    if path == "-":
-        yield click.get_binary_stream("stdin")
-    else:
-        with Path(path).open("rb") as file:
-            yield file
-
-
 def _counted(lines: Iterable[bytes], report: Report) -> Iterator[bytes]:
     for number, each in enumerate(lines, 1):
-        report(number, None)
+        report(number)
         yield each
 
 

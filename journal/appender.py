@@ -6,15 +6,13 @@ What was read there is what is replaced, so that an append either stands behind 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import orjson
-
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.authority import NEEDS_FACTS, Gate, Scene
+from runjournal.log.authority import CALL_STARTS, Gate
 from runjournal.log.base import RecordedEvent
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, record
@@ -28,7 +26,7 @@ from runjournal.log.limits import (
     states_cached_max,
     step_calls_max,
 )
-from runjournal.log.store import Import, Store, Transaction, Write
+from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
@@ -72,8 +70,13 @@ class Appender:
             _check_size(batch)
         durable = any(e.is_durable(draft.event) for batch in batches for draft in batch.drafts)
 
+        sealed: list[tuple[RunState, Checkpoint]] = []
+
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
-            return [_Append(self, tx, batch).run() for batch in batches]
+            done = [_Append(self, tx, batch).run() for batch in batches]
+            for batch, records in zip(batches, done, strict=True):  # here nobody else folds on
+                sealed.extend(self._sealed(batch.run_id, records))
+            return done
 
         try:
             appended = self._store.transact(decide, durable=durable)
@@ -81,20 +84,17 @@ class Appender:
             for batch in batches:  # it may have folded what was then not written
                 self._cache.pop(batch.run_id, None)
             raise
-        for batch, records in zip(batches, appended, strict=True):
-            self._checkpoint(batch.run_id, records)
+        for state, checkpoint in sealed:
+            self._save(state, checkpoint)
         return appended
 
-    def scene(self, tx: Transaction, epoch: int, state: _Append) -> Scene:
-        """What surrounds an append."""
-        return Scene(
-            epoch,
-            timestamp(self._clock.now()),
-            lambda head: owner.gone(head, self._process, self._clock),
-            state.facts,
-            tx.newest,
-            lambda key: tx.effect(state.head.scope or state.head.run_id, key) is not None,
-        )
+    def now(self) -> str:
+        """The wall clock, as events have it."""
+        return timestamp(self._clock.now())
+
+    def owner_gone(self, head: Head) -> bool:
+        """Whether a running run has no living owner."""
+        return owner.gone(head, self._process, self._clock)
 
     def boottime_s(self) -> float:
         """Seconds since boot, where leases begin."""
@@ -135,15 +135,20 @@ class Appender:
         """Drop what is kept of a run."""
         self._cache.pop(run_id, None)
 
-    def _checkpoint(self, run_id: str, records: Sequence[RecordedEvent]) -> None:
+    def _sealed(self, run_id: str, records: Sequence[RecordedEvent]) -> Iterator[tuple[RunState, Checkpoint]]:
+        """The checkpoint that is due after these records, if one is, and the state that it holds."""
         entry = self._cache.get(run_id)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
             return
         since = entry.state.seq - entry.checkpointed
         if any(self._policy.due(record.type, since) for record in records):
-            sealed = seal(RunState, entry.state, run_id, entry.state.seq, entry.state.hash)
-            if save(self._store, sealed, self._policy.keep):
-                self._cache[run_id] = Cached(entry.state, entry.state.seq)
+            yield entry.state, seal(RunState, entry.state, run_id, entry.state.seq, entry.state.hash)
+
+    def _save(self, state: RunState, checkpoint: Checkpoint) -> None:
+        if save(self._store, checkpoint, self._policy.keep):
+            entry = self._cache.get(checkpoint.run_id)
+            if entry is not None and entry.state is state:  # else somebody has loaded another one meanwhile
+                self._cache[checkpoint.run_id] = Cached(state, max(checkpoint.seq, entry.checkpointed))
 
 
 class _Append:
@@ -157,6 +162,7 @@ class _Append:
         self.head = self.before or Head(batch.run_id)
         self.state: RunState | None = None
         self.rows = index.Rows()
+        self.records: list[RecordedEvent] = []
 
     def run(self) -> list[RecordedEvent]:
         """Judge, fold, write."""
@@ -166,19 +172,37 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         self.state = self.appender.cached(self.tx, head)
-        if self.state is None and (self.before is None or batch.epoch):
+        claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])  # the rest is its owner's
+        if self.state is None and (self.before is None or batch.epoch or claims):
             self.state = self.appender.load(self.tx, head)
-        return self._write(Gate(head, self.appender.scene(self.tx, batch.epoch, self)))
+        return self._write(Gate(head, batch.epoch, self))
+
+    # What the gate asks: the scene of `log/authority.py`.
+
+    def now(self) -> str:
+        """The wall clock."""
+        return self.appender.now()
+
+    def owner_gone(self, head: Head) -> bool:
+        """Whether a running run has no living owner."""
+        return self.appender.owner_gone(head)
+
+    def newest(self, scope: str) -> str | None:
+        """The newest run of a line."""
+        return self.tx.newest(scope)
+
+    def happened(self, key: str) -> bool:
+        """Whether a call that isn't idempotent has happened under this key, in this run's scope."""
+        return self.tx.effect(self.head.scope or self.head.run_id, key) is not None
 
     def facts(self) -> RunState:
         """The state as the events admitted so far have made it; loaded at the first question."""
         if self.state is None:
-            self.state = self.appender.load(self.tx, self.head)
+            self.state = self.appender.load(self.tx, self.head).fold(self.records)
         return self.state
 
     def _write(self, gate: Gate) -> list[RecordedEvent]:
-        head, records, rows, blobs = self.head, list[RecordedEvent](), list[tuple[int, str, bytes]](), dict[str, bytes]()
-        boottime_s = self.appender.boottime_s()
+        head, records, rows, blobs = self.head, self.records, list[tuple[int, str, bytes]](), dict[str, bytes]()
         for draft in self.batch.drafts:
             epoch = gate.epoch
             gate.admit(draft)
@@ -191,9 +215,7 @@ class _Append:
             rec = record(self.batch.run_id, seq, 0, draft, epoch=epoch, prev=prev, body=body)
             if isinstance(draft.event, e.RunQueued):
                 self._check_line(draft.event)
-                head = advance(head, rec, _tags(draft.event), boottime_s)
-            else:
-                head = advance(head, rec, "{}", boottime_s)
+            head = advance(head, rec, self.appender.boottime_s() if isinstance(draft.event, e.RunClaimed) else 0.0)
             self._fold(rec)
             records.append(rec)
             rows.append((seq, draft.type, body))
@@ -207,7 +229,7 @@ class _Append:
                 self.rows.step_ends, newest_run, self.batch.imported,
             )  # fmt: skip
         )
-        return [rec._replace(position=position) for rec, position in zip(records, positions, strict=True)]
+        return [RecordedEvent(*rec[:2], position, *rec[3:]) for rec, position in zip(records, positions, strict=True)]
 
     def _placed(self, draft: Draft, epoch: int) -> Draft:
         """The draft with the index of its step: its own, or the open one of the owner."""
@@ -251,8 +273,10 @@ class _Append:
             return
         if step is not None and (step.id, step.index) != (event.id, event.index):
             raise NotAllowed(f"run {run_id}: step {step.index} ({step.id}) is open, so {event.id} can't start")
-        if event.index not in ((state.steps.last_index, state.steps.last_index + 1) if state.steps.redo else (state.steps.next_index,)):
-            raise NotAllowed(f"run {run_id}: step {event.id}: expected index {state.steps.next_index}, got {event.index}")
+        again = step is not None or state.steps.redo == event.id
+        expected = state.steps.last_index + (not again)
+        if event.index != expected:
+            raise NotAllowed(f"run {run_id}: step {event.id}: expected index {expected}, got {event.index}")
 
     def _check_native(self) -> None:
         """A run that lives elsewhere is never claimed here: its owner may go on there."""
@@ -276,7 +300,7 @@ class _Append:
         batch, head = self.batch, self.head
         first = batch.drafts[0]
         if len(batch.drafts) == 1 and first.type in _TERMINALS and head.status == first.type.removeprefix("run."):
-            for rec in self.tx.read(batch.run_id, max(0, head.head_seq - 512), types=(first.type,)):
+            for rec in self.tx.read(batch.run_id, types=(first.type,)):
                 if _same(rec, first, self.tx):
                     return [rec]
         if batch.expect is None or batch.expect >= head.head_seq:
@@ -308,10 +332,6 @@ def _check_size(batch: Batch) -> None:
         raise TooLarge(f"{count} events in one append, at most append_batch_events_max = {append_batch_events_max}")
 
 
-def _tags(event: e.RunQueued) -> str:
-    return orjson.dumps(event.tags or {}, option=orjson.OPT_SORT_KEYS).decode()
-
-
 def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
     """Folded state is bounded: an event that would break a bound is refused."""
     kind = rec.type
@@ -322,7 +342,7 @@ def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
             )
         if len(state.plan.view) > plan_tasks_max:
             raise TooLarge(f"run {rec.run_id}: the plan would have more than plan_tasks_max = {plan_tasks_max} tasks")
-    elif kind in NEEDS_FACTS and len(state.calls.known) > step_calls_max:
+    elif kind in CALL_STARTS and len(state.calls.known) > step_calls_max:
         raise TooLarge(f"run {rec.run_id}: more than step_calls_max = {step_calls_max} calls are open or in one step")
     elif kind == "signal.received" and len(state.inbox.signals) > inbox_signals_max:
         raise TooLarge(f"run {rec.run_id}: more than inbox_signals_max = {inbox_signals_max} signals wait")

@@ -54,7 +54,10 @@ def args_reader(store: Store, run_id: str) -> Callable[[int], object]:
 
 
 class TableAudit:
-    """Told of each event of a run and of the rows that it stands for, in order; `finish` compares the tables."""
+    """Told of each event of a run and of the rows that it stands for, in order; `finish` compares the tables.
+
+    A run that lives in another store (`elsewhere`) has no effects, unknown calls and line in this one.
+    """
 
     def __init__(self, store: Store, run_id: str, head: Head | None) -> None:
         self.store = store
@@ -65,6 +68,7 @@ class TableAudit:
         self._unknown: dict[tuple[str, str], Unknown] = {}
         self._ends = Tally()
         self._first_position = 0
+        self.elsewhere = _lives_elsewhere(store, run_id)
 
     def feed(self, record: RecordedEvent, rows: Rows) -> Iterator[Finding]:
         """One more event; `rows` are what it stands for."""
@@ -75,7 +79,7 @@ class TableAudit:
             self._unknown.pop(key, None)
         for unknown in rows.unknown:
             self._unknown[unknown[:2]] = unknown
-        for effect in rows.effects:
+        for effect in () if self.elsewhere else rows.effects:
             yield from self._guarded("effects", self._check_effect(record, effect))
         if isinstance(record.event, e.ChildSpawned):
             yield from self._guarded("runs", self._check_child(record.seq, record.event.child_run_id))
@@ -86,11 +90,13 @@ class TableAudit:
         if head is None or not audit.folding:
             return
         yield from self._guarded("runs", self._check_row(head, audit.derived.head))
-        yield from self._guarded("effects", self._check_effects())
         if self._still(head):
-            yield from self._guarded("unknowns", self._check_unknowns())
             yield from self._guarded("step_ends", self._check_step_ends())
-        yield from self._guarded("lines", self._check_line(audit.derived))
+        if not self.elsewhere:
+            yield from self._guarded("effects", self._check_effects())
+            yield from self._guarded("lines", self._check_line(audit.derived))
+            if self._still(head):
+                yield from self._guarded("unknowns", self._check_unknowns())
         yield from self._guarded("runs", self._check_links(audit))
 
     def _guarded(self, table: str, check: Iterator[Finding]) -> Iterator[Finding]:
@@ -116,6 +122,8 @@ class TableAudit:
         if head.head_seq != derived.head_seq:
             return  # the chain says so
         for name, stored, expected in zip(Head._fields, head, derived, strict=True):
+            if name == "wake_at" and self.elsewhere:
+                continue
             if name in _PRESENT:
                 same = (stored is None) is (expected is None)
             else:
@@ -179,13 +187,12 @@ class TableAudit:
             for end in derived.apply(record).step_ends:
                 expected[end[:3]] = end
         for row in map(StepEnd._make, self.store.index_rows("step_ends", self.run_id)):
-            end = expected.pop(row[:3]) if row[:3] in expected else None
             named = f"attempt {row.attempt} of step {shown(row.step)}"
-            if end is None:
+            if row[:3] not in expected:
                 yield self._wrong("index_extra", "step_ends", row.seq, f"no event ends {named}")
-            elif end != row:
-                what = f"the row of {named} isn't what event {end.seq} says"
-                yield self._wrong("index_wrong", "step_ends", end.seq, what)
+            elif (true := expected.pop(row[:3])) != row:
+                what = f"the row of {named} isn't what event {true.seq} says"
+                yield self._wrong("index_wrong", "step_ends", true.seq, what)
         for end in expected.values():
             what = f"the end of attempt {end.attempt} of step {shown(end.step)}, event {end.seq}, is missing"
             yield self._wrong("index_missing", "step_ends", end.seq, what)
@@ -234,6 +241,16 @@ class TableAudit:
         elif hash_at(self.store, run_id, seq) != base["hash"]:
             what = f"event {seq} of run {shown(run_id)}, which it goes on from, isn't the one that it names"
             yield finding("base_changed", self.run_id, 1, what, command("verify", run_id))
+
+
+def _lives_elsewhere(store: Store, run_id: str) -> bool:
+    """Whether the run is listed as imported; if that can't be read, `finish` says so."""
+    try:
+        return store.imported(run_id) is not None
+    except StoreBusy:
+        raise
+    except DAMAGE:
+        return False
 
 
 def _stands(store: Store, row: Effect) -> bool:

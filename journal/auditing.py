@@ -121,7 +121,7 @@ class _Pass:
         self.head, self.problems = _head(store, run_id)
         self.audit = RunAudit(run_id, self.head, args_at=args_reader(store, run_id))
         self.tables = TableAudit(store, run_id, self.head)
-        self.snapshots: dict[int, str] = {}
+        self.snapshots: set[int] = set()
         self.blobs: OrderedDict[str, bool] = OrderedDict()
 
     def run(self, progress: Progress | None) -> Iterator[Finding]:
@@ -148,8 +148,12 @@ class _Pass:
             yield from self.tables.feed(record, audit.derived.rows)
         yield from self._check_blobs(record, row.body)
         if record.seq in self.snapshots:
+            self.snapshots.remove(record.seq)
             try:
-                yield from self._check_snapshot(record)
+                for checkpoint in self.store.checkpoints(self.run_id, record.seq):
+                    if checkpoint.seq != record.seq:
+                        break
+                    yield from self._check_snapshot(record, checkpoint)
             except StoreBusy:
                 raise
             except DAMAGE as error:
@@ -158,7 +162,9 @@ class _Pass:
 
     def _owner_gone(self) -> bool:
         head = self.head
-        return head is not None and head.status == "running" and owner.gone(head, owner.here(), self.store.clock)
+        if head is None or head.status != "running" or self.tables.elsewhere:
+            return False  # an owner elsewhere can't be seen from here
+        return owner.gone(head, owner.here(), self.store.clock)
 
     def _known_elsewhere(self, call_id: str) -> bool:
         """A later run of the line has said what became of the call."""
@@ -209,18 +215,14 @@ class _Pass:
 
     def _list_snapshots(self) -> Iterator[Finding]:
         try:
-            self.snapshots = {each.seq: each.fold for each in self.store.checkpoints(self.run_id)}
+            self.snapshots = {each.seq for each in self.store.checkpoints(self.run_id)}
         except StoreBusy:
             raise
         except DAMAGE as error:
             yield self._snapshot("checkpoint_damaged", None, f"the checkpoints can't be read ({type(error).__name__})")
 
-    def _check_snapshot(self, record: RecordedEvent) -> Iterator[Finding]:
+    def _check_snapshot(self, record: RecordedEvent, checkpoint: Checkpoint) -> Iterator[Finding]:
         seq = record.seq
-        del self.snapshots[seq]
-        checkpoint = next(iter(self.store.checkpoints(self.run_id, seq)), None)
-        if checkpoint is None or checkpoint.seq != seq:
-            return  # dropped meanwhile
         name, _, version = checkpoint.fold.partition(":")
         if name != RunState.NAME or checkpoint.fold != fold_name(RunState):
             problem = _seal_problem(checkpoint)

@@ -79,7 +79,10 @@ def unseal(kind: type[Projection], checkpoint: Checkpoint, chain: str | None) ->
         raise InvalidArgument("it is ahead of the log")
     if link != chain:
         raise InvalidArgument("the log has another event at its seq")
-    return kind.load(state)
+    try:
+        return kind.load(state)
+    except Exception as error:
+        raise InvalidArgument(f"its state can't be loaded ({type(error).__name__}: {error})"[:300]) from error
 
 
 def hash_at(store: Reading, run_id: str, seq: int) -> str | None:

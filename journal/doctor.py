@@ -3,6 +3,8 @@
 It looks and changes nothing. What can't be known is said to be unknown, never taken for good.
 """
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import os
@@ -262,6 +264,8 @@ class _Patient:
         """Who hasn't ended, and who cares for it."""
         here, gone, alive = owner.here(), list[str](), 0
         for head in self._heads("running"):
+            if self.store.imported(head.run_id) is not None:
+                continue  # it lives in another store
             if owner.gone(head, here, self.store.clock):
                 gone.append(head.run_id)
             else:
@@ -280,6 +284,8 @@ class _Patient:
         count, stale, complete = 0, list[str](), True
         for status in ("running", "waiting", "queued", "scheduled_retry"):
             for head in self._heads(status):
+                if self.store.imported(head.run_id) is not None:
+                    continue
                 count += 1
                 for check in self._missing(head):
                     complete = False

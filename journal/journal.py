@@ -15,10 +15,11 @@ import orjson
 from runjournal.log.base import BlobRef, Event, RecordedEvent, plan_of
 from runjournal.log.chain import verified
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import check_run_id, draft
-from runjournal.log.errors import InvalidArgument, MissingBlob, RunNotFound, TailRewound
+from runjournal.log.codec import check_run_id, digest_of, draft
+from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s
+from runjournal.log.shapes import TIME
 from runjournal.log.store import Import, Store, open_store
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold
@@ -112,11 +113,15 @@ class Journal:
         check_run_id(run_id)
         if expect is not None and (type(expect) is not int or expect < 0):
             raise InvalidArgument(f"expect: the seq of the head from 0, or None for any, got {expect!r}"[:120])
+        if step is not None and (type(step) is not int or step < 0):
+            raise InvalidArgument(f"step: the index of a step from 0, or None, got {step!r}"[:120])
         if type(epoch) is not int or epoch < 0:
             raise InvalidArgument(f"epoch: a whole number from 0, got {epoch!r}"[:120])
         now, items = timestamp(self.clock.now()), list(events)
         if at is not None and len(at) != len(items):
             raise InvalidArgument(f"at: expected one time for each of {len(items)} events, got {len(at)}")
+        for place, moment in enumerate(at or ()):
+            TIME.check(moment, f"at[{place}]")
         times = at if at is not None else [now] * len(items)
         drafts = tuple(
             draft(event, at=moment, by=by or self.by, step=step) for event, moment in zip(items, times, strict=True)
@@ -210,14 +215,14 @@ class Journal:
         """The run's events with after < seq <= upto, in order, read page by page.
 
         Values held out of line are put in place; with `blobs=False` they stay `BlobRef`s. Raises RunNotFound,
-        MissingBlob.
+        MissingBlob, CorruptLog (a blob was changed).
         """
         self.head(run_id)
         for record in self.store.read(run_id, after, upto, types=types):
             yield self.filled(record) if blobs else record
 
     def filled(self, record: RecordedEvent) -> RecordedEvent:
-        """The record with the values that are held out of line in place. Raises MissingBlob."""
+        """The record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
         plan = plan_of(type(record.event)) if record.event.BLOBS else ()
         refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
         if not refs:
@@ -227,6 +232,8 @@ class Journal:
             body = self.store.blob(ref.sha256)
             if body is None:
                 raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
+            if digest_of(body) != ref.sha256:
+                raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
             values[name] = orjson.loads(body)
         return record._replace(event=replace(record.event, **values))
 
@@ -277,7 +284,7 @@ class Journal:
         Raises RunNotFound, InvalidArgument (no such seq), CorruptLog, Unfoldable.
         """
         upto = self._upto(run_id, at)
-        return RunState.initial().fold(verified(self.store.read(run_id, 0, upto), run_id), force=force)
+        return RunState.initial().fold(self._verified(run_id, 0, upto, None), force=force)
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
         """Fold a run into a projection, one's own or `RunState`, after the event `at` (the newest: None).
@@ -288,12 +295,21 @@ class Journal:
         upto = self._upto(run_id, at)
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
-        records = verified(self.store.read(run_id, seq, upto), run_id, seq, chain)
+        records = self._verified(run_id, seq, upto, chain)
         if isinstance(state, RunState):
             state.fold(records, force=force)
         else:
             fold(state, records, force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
+
+    def _verified(self, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
+        """The events with after < seq <= upto, the chain behind `chain` verified, up to the last one."""
+        last = after
+        for record in verified(self.store.read(run_id, after, upto), run_id, after, chain):
+            last = record.seq
+            yield record
+        if last < upto:
+            raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 
     def _upto(self, run_id: str, at: int | None) -> int:
         head = self.head(run_id)

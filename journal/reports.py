@@ -297,9 +297,8 @@ def calls(journal: Journal, run_id: str, *, upto: int | None = None, models: boo
                 )
                 begun[event.call_id, event.attempt] = row
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed() | e.ToolResolved():
-                row = begun.pop((event.call_id, event.attempt), None) or CallRow(
-                    record.seq, event.call_id, "", event.attempt, record.step, "", "", None, None, None
-                )
+                orphan = CallRow(record.seq, event.call_id, "", event.attempt, record.step, "", "", None, None, None)
+                row = begun.pop((event.call_id, event.attempt), orphan)
                 yield row._replace(status=_ended(event), ended_at=record.at, outcome=_outcome(event))
             case _:
                 pass

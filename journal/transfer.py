@@ -11,7 +11,6 @@ from runjournal.importers import jsonl
 from runjournal.importers.base import FileImport, ImportedRun, Quarantined
 from runjournal.importers.claude_code import read
 from runjournal.importers.claude_files import Source
-from runjournal.log import events as e
 from runjournal.log.codec import check_run_id, decode
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import Head, advance
@@ -147,8 +146,7 @@ class _Taking:
         state, table = self._state(head), index.Rows()
         for row in self.rows:
             record = decode(run_id, row.seq, 0, row.type, row.body)
-            tags = record.event.tags if isinstance(record.event, e.RunQueued) else None
-            head = advance(head, record, orjson.dumps(tags or {}, option=orjson.OPT_SORT_KEYS).decode(), 0.0)
+            head = advance(head, record)
             index.apply(state, record, table, lambda _: None)
         note = Import(run_id, "jsonl", head.head_hash or "", orjson.dumps({"path": self.path, "seq": head.head_seq}).decode())
         self.tx.write(

@@ -68,6 +68,20 @@ class RunAudit:
         self._unknown_types: set[str] = set()
         self._effects: set[int] = set()
         self._given = state is not None
+        self._checks: Mapping[type[e.Event], Callable[[RecordedEvent, Any], list[Finding]]] = {
+            e.RunClaimed: self._check_claim,
+            e.StepStarted: self._check_step_start,
+            e.StepCompleted: self._check_step_end,
+            e.StepFailed: self._check_step_end,
+            e.ModelStarted: self._check_call_start,
+            e.ToolStarted: self._check_call_start,
+            e.ModelCompleted: self._check_call_end,
+            e.ModelFailed: self._check_call_end,
+            e.ToolCompleted: self._check_call_end,
+            e.ToolFailed: self._check_call_end,
+            e.ToolResolved: self._check_word,
+            e.ApprovalResolved: self._check_answer,
+        }
 
     @property
     def state(self) -> RunState:
@@ -134,8 +148,8 @@ class RunAudit:
             return self._stop(record.seq)
         try:
             found = self._check_place(record)
-            if (check := _CHECKS.get(type(record.event))) is not None:
-                found += check(self, record, record.event)
+            if (check := self._checks.get(type(record.event))) is not None:
+                found += check(record, record.event)
             self.derived.apply(record)
         except Unfoldable:
             return self._stop(record.seq)
@@ -340,19 +354,3 @@ def _canonical(body: bytes) -> bool:
     except (ValueError, TypeError):
         return False
 
-
-_Check = Callable[[RunAudit, RecordedEvent, Any], list[Finding]]
-_CHECKS: Final[Mapping[type[e.Event], _Check]] = {
-    e.RunClaimed: RunAudit._check_claim,  # noqa: SLF001 - the class's own table
-    e.StepStarted: RunAudit._check_step_start,  # noqa: SLF001
-    e.StepCompleted: RunAudit._check_step_end,  # noqa: SLF001
-    e.StepFailed: RunAudit._check_step_end,  # noqa: SLF001
-    e.ModelStarted: RunAudit._check_call_start,  # noqa: SLF001
-    e.ToolStarted: RunAudit._check_call_start,  # noqa: SLF001
-    e.ModelCompleted: RunAudit._check_call_end,  # noqa: SLF001
-    e.ModelFailed: RunAudit._check_call_end,  # noqa: SLF001
-    e.ToolCompleted: RunAudit._check_call_end,  # noqa: SLF001
-    e.ToolFailed: RunAudit._check_call_end,  # noqa: SLF001
-    e.ToolResolved: RunAudit._check_word,  # noqa: SLF001
-    e.ApprovalResolved: RunAudit._check_answer,  # noqa: SLF001
-}

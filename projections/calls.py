@@ -29,6 +29,7 @@ class Call:
     """One call. `policy` is `model` for a model call; all `*_seq`, `began` and `latest` are seqs of events, 0 = none.
 
     `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
+    `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     """
@@ -39,6 +40,7 @@ class Call:
     read_only: bool = False
     on_unknown: str = "ask"
     attempt: int = 0
+    ended: int = 0
     status: str = "new"
     value_seq: int = 0
     args_seq: int = 0
@@ -124,7 +126,11 @@ class Calls:
     def facts(self, call_id: str) -> CallFacts | None:
         """What the guarded append asks; see `log/authority.py`."""
         call = self.known.get(call_id)
-        return call and CallFacts(call.attempt, call.status == "open", call.unresolved, tuple(call.maybe))
+        if call is None:
+            return None
+        completed = call.status == "completed"
+        is_open = not completed and call.ended < call.attempt
+        return CallFacts(call.attempt, is_open, call.unresolved, tuple(call.maybe), call.policy, completed)
 
     def _counts(self, call: Call) -> Counts:
         return self.models if call.policy == "model" else self.tools
@@ -176,6 +182,8 @@ class Calls:
         if isinstance(event, e.ToolFailed) and event.error["type"] == "CallOutcomeUnknown":
             call.step = self.step
             self._end(call, "unknown", call.value_seq)
+        else:
+            call.ended = max(call.ended, event.attempt)
         if self.imported or not call.step:
             self._settle(event.call_id, call)
 
@@ -187,6 +195,8 @@ class Calls:
         call = self.known.get(event.call_id)
         if call is None or not call.unresolved:
             return
+        if event.outcome != "unknown":
+            call.ended = max(call.ended, event.attempt)
         if event.outcome == "happened":
             self._end(call, "completed", record.seq)
         elif event.outcome == "unknown":

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
 from runjournal.log.head import Head, advance
 
 from . import index
-from .state import RunState, dump_bytes
+from .state import RunState
 
 
 class Derived:
@@ -49,9 +48,7 @@ class Derived:
 
     def move_head(self, record: RecordedEvent) -> None:
         """Only move the head: for an event that can't be folded."""
-        event = record.event
-        tags = dump_bytes(event.tags or {}).decode() if isinstance(event, e.RunQueued) else "{}"
-        self.head = advance(self.head, record, tags, self._boottime_s)
+        self.head = advance(self.head, record, self._boottime_s)
 
     @property
     def newest(self) -> tuple[str, str] | None:

@@ -50,7 +50,6 @@ CODES: Final[Mapping[str, Code]] = {
     "beyond_head": Code("error", "there are events behind the head of the run, written past the guarded append"),
     "head_hash": Code("error", "the last event isn't the one that the run's row names: one of the two was changed"),
     "run_row_missing": Code("error", "there are events of a run that has no row in the table runs"),
-    "no_such_run": Code("error", "the store has neither a row nor an event of this run"),
     # What an event says.
     "unreadable": Code("error", "a stored body isn't an event of its type"),
     "newer": Code("warning", "an event was written by a newer version of this package"),

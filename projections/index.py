@@ -56,6 +56,7 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
             rows.unknown.append(Unknown(scope, call_id, record.run_id, record.seq))
         elif was_unresolved and not call.unresolved:
             rows.known.append((scope, call_id))
+            rows.unknown = [row for row in rows.unknown if row.key != call_id]  # of the same append
         if _happened(call) and not was_completed:
             digest = args_sha256(args_at(call.args_seq))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))

@@ -129,7 +129,8 @@ class RunState:
         if kind == "child":
             return self.inbox.children.get(key, "running") != "running"
         if kind == "signal":
-            return any(signal[2] == key for signal in self.inbox.signals)
+            taken = (self.steps.open.took or ()) if self.steps.open else ()
+            return any(signal[2] == key and signal[1] not in taken for signal in self.inbox.signals)
         if kind == "timer":
             return False
         if (question := self.approvals.known.get(key)) is not None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, RecordedEvent
-from runjournal.log.head import STATUS_AFTER, TERMINAL
+from runjournal.log.head import STATUS_AFTER, TERMINAL, sharper
 
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "new": frozenset({"queued", "imported"}),
@@ -135,7 +135,7 @@ class Status:
 
     def on_cancel_requested(self, _: RecordedEvent, event: e.RunCancelRequested) -> None:
         """It is to stop; the sharper mode counts."""
-        self.cancel = "now" if "now" in (event.mode, self.cancel) else event.mode
+        self.cancel = sharper(self.cancel, event.mode)
 
     def _end(self, status: str, record: RecordedEvent) -> None:
         self.status, self.ended_at, self.owner = status, record.at, None

@@ -6,24 +6,27 @@ The state machine's arrows are those that this gate lets through; `projections/s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from . import events as e
 from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
-from .head import STATUS_AFTER, TERMINAL, Head
+from .head import STATUS_AFTER, TERMINAL, Head, sharper
 
 
 class CallFacts(NamedTuple):
-    """What the log knows of a call: its newest attempt, whether that has no outcome, and whether it may have happened."""
+    """What the log knows of a call: its newest attempt, whether that has no outcome, and whether it may have happened.
+
+    `completed`: it is known to have happened, from its own end or a word.
+    """
 
     attempt: int
     open: bool
     unresolved: bool
     maybe: tuple[int, ...]
+    policy: str
+    completed: bool
 
 
 class Facts(Protocol):
@@ -38,43 +41,62 @@ class Facts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What surrounds an append: the writer's epoch (0: not the owner), and what can be known of the run around it."""
+class Scene(Protocol):
+    """What surrounds an append, asked only when it matters."""
 
-    epoch: int
-    now: str
-    owner_gone: Callable[[Head], bool]
-    facts: Callable[[], Facts]
-    newest: Callable[[str], str | None]
-    happened: Callable[[str], bool]
-    """Whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
+    def now(self) -> str:
+        """The wall clock, as events have it."""
+        ...
+
+    def owner_gone(self, head: Head) -> bool:
+        """Whether a running run has no living owner."""
+        ...
+
+    def facts(self) -> Facts:
+        """The fold of the run, with the events that were admitted so far."""
+        ...
+
+    def newest(self, scope: str) -> str | None:
+        """The newest run of a line."""
+        ...
+
+    def happened(self, key: str) -> bool:
+        """Whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
+        ...
 
 
 CALL_STARTS: Final = frozenset({"model.started", "tool.started"})
 CALL_ENDS: Final = frozenset({"model.completed", "model.failed", "tool.completed", "tool.failed"})
-NEEDS_FACTS: Final = CALL_STARTS | CALL_ENDS | {"tool.resolved", "approval.requested", "approval.resolved"}
-"""Types that can't be judged by the head alone."""
+NEEDS_FACTS: Final = (
+    CALL_STARTS
+    | CALL_ENDS
+    | {"tool.dispatched", "tool.resolved", "approval.requested", "approval.resolved"}
+    | {"run.waiting", "signal.received", "child.finished"}
+)
+"""Types that can't be judged by the head alone, or may wake the run."""
 
 _ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )
 _NEVER_OWNER: Final = frozenset({"run.queued", "run.imported", "run.claimed", "tool.dispatched", "child.finished"})
-_RELAY: Final = frozenset({"tool.dispatched"})
+_RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget", "restart_loop"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"
 """How the `by` of an importer begins."""
 
 
 class Gate:
-    """Judges the events of one append in their order; what it has admitted counts for those behind it."""
+    """Judges the events of one append in their order; what it has admitted counts for those behind it.
 
-    def __init__(self, head: Head, scene: Scene) -> None:
+    `epoch` is the writer's: that of its claim, or 0 for anybody but the owner.
+    """
+
+    def __init__(self, head: Head, epoch: int, scene: Scene) -> None:
         self.head = head
         self.scene = scene
         self.status = head.status
-        self.epoch = scene.epoch
+        self.epoch = epoch
         self.current = head.epoch
         self.cancel = head.cancel_requested
 
@@ -90,7 +112,7 @@ class Gate:
             _may_begin(self.head, kind, draft.by)
         elif self.epoch:
             _owner_may(self.head, event, status, self.cancel)
-        elif kind in _ANYTIME or kind in _RELAY or kind.startswith("x."):
+        elif kind in _ANYTIME or kind.startswith("x."):
             pass
         elif status == "imported":
             if kind in STATUS_AFTER or not draft.by.startswith(IMPORTER):
@@ -100,6 +122,8 @@ class Gate:
                 raise InvalidTransition(run_id, status, kind, "the run has ended")
         elif kind == "tool.resolved":
             _may_testify(self.head, event, self.scene)
+        elif kind in _RELAY and _of_outbox(event, self.scene.facts()):
+            pass
         else:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
         if kind in NEEDS_FACTS:
@@ -115,7 +139,7 @@ class Gate:
                 raise StaleEpoch(self.head.run_id, event.epoch, self.current, self.status)
             self.epoch = self.current = event.epoch
         elif isinstance(event, e.RunCancelRequested):
-            self.cancel = event.mode
+            self.cancel = sharper(self.cancel, event.mode)
         elif self.status != "running":
             self.epoch = 0
 
@@ -148,7 +172,7 @@ def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene
             raise InvalidTransition(head.run_id, status, kind)
         if cancel:
             raise CancelRequested(f"run {head.run_id}: a cancel was requested, so it can't be claimed; append run.cancelled")
-        due = head.due_at is not None and head.due_at <= scene.now
+        due = head.due_at is not None and head.due_at <= scene.now()
         if status == "waiting" and not (head.wake_at or due or event.resume == "manual"):
             raise NotAllowed(f"run {head.run_id} waits, and what it waits for hasn't come; resume='manual' claims it anyway")
     elif isinstance(event, e.RunRequeued):
@@ -167,7 +191,7 @@ def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene
 
 def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) -> None:
     if status == "scheduled_retry" and event.reason == "retry_due":
-        if head.due_at is not None and head.due_at > scene.now:
+        if head.due_at is not None and head.due_at > scene.now():
             raise NotAllowed(f"run {head.run_id}: its retry is due at {head.due_at}, not before")
     elif status == "running" and event.reason in ("lease_expired", "owner_dead"):
         if not scene.owner_gone(head):
@@ -187,6 +211,12 @@ def _may_testify(head: Head, event: Event, scene: Scene) -> None:
         raise NotNewest(f"run {head.run_id} went on as {newest}; say it there")
 
 
+def _of_outbox(event: Event, facts: Facts) -> bool:
+    """Whether the event is about a call of the outbox, of which the relay tells, who owns no run."""
+    call = facts.call_facts(event.call_id) if isinstance(event, e.ToolDispatched | e.ToolCompleted | e.ToolFailed) else None
+    return call is not None and call.policy == "outbox"
+
+
 def _check_facts(head: Head, event: Event, facts: Facts) -> None:
     """Events about calls and questions: each attempt starts once and ends once, each question is answered once."""
     match event:
@@ -197,6 +227,8 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
                 raise NotAllowed(
                     f"run {head.run_id}: call {event.call_id}: expected attempt {known + 1}, got {event.attempt}"
                 )
+            if call and call.completed and isinstance(event, e.ToolStarted) and event.policy != "idempotent":
+                raise CallEnded(f"run {head.run_id}: call {event.call_id} has happened; its recorded result is the answer")
         case e.ToolFailed() if event.error["type"] == "CallOutcomeUnknown":
             call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome
             if call is None or not call.unresolved:

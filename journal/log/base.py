@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields
 from operator import attrgetter
 from typing import (
     Annotated,
@@ -134,7 +134,8 @@ def _shape(hint: Any) -> Shape:
     raise InvalidArgument(f"an event's field can't be a {hint}: use str, int, float, bool, list, dict or Json")
 
 
-def _field(cls: type[Event], f: Any, shape: Shape) -> Field:
+def _field(cls: type[Event], f: Any, hint: Any) -> Field:
+    shape = _shape(hint)
     default = f.default if f.default is not MISSING else None
     if f.default_factory is not MISSING:
         raise InvalidArgument(f"{cls.__name__}.{f.name}: a default must be a plain value, not a factory")
@@ -142,20 +143,22 @@ def _field(cls: type[Event], f: Any, shape: Shape) -> Field:
     put = slot.__set__ if isinstance(slot, types.MemberDescriptorType) and not hasattr(cls, "__post_init__") else None
     check = None if isinstance(shape, Anything) else shape.check
     if check is not None and f.name in cls.BLOBS:
-        check = _unless_blob(check)
+        check = _unless(BlobRef, check)
+    if check is not None and type(None) in get_args(hint) and f.default is not None:  # else None is never stored
+        check = _unless(type(None), check)
     name = f.name.removesuffix("_")
     return Field(name, f.name, shape, f.default is not MISSING, default, check, attrgetter(f.name), put)
 
 
-def _unless_blob(check: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
-    return lambda value, path: None if isinstance(value, BlobRef) else check(value, path)
+def _unless(kind: type, check: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
+    return lambda value, path: None if isinstance(value, kind) else check(value, path)
 
 
 def plan_of(cls: type[Event]) -> tuple[Field, ...]:
     """The fields of an event class, read once from its annotations."""
     if (plan := _plans.get(cls)) is None:
         hints = get_type_hints(cls, include_extras=True)
-        plan = _plans[cls] = tuple(_field(cls, f, _shape(hints[f.name])) for f in fields(cls))
+        plan = _plans[cls] = tuple(_field(cls, f, hints[f.name]) for f in fields(cls))
     return plan
 
 
@@ -164,7 +167,7 @@ def data_of(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, _, _, optional, default, check, get, _ in _plans.get(type(event)) or plan_of(type(event)):
         value = get(event)
-        if optional and (value is None or value is default):
+        if optional and value is default:
             continue
         if check is not None:
             check(value, name)
@@ -215,12 +218,15 @@ def register(cls: E_) -> E_:
     """
     if not re.fullmatch(r"x\.[a-z0-9][a-z0-9_.-]{0,125}", cls.TYPE):
         raise InvalidArgument(f"{cls.__name__}.TYPE: expected 'x.<name>' in small letters, got {cls.TYPE[:60]!r}")
-    if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # pyright: ignore
-        raise InvalidArgument(f"{cls.__name__}: expected a frozen dataclass; write @dataclass(frozen=True, slots=True)")
+    params = vars(cls).get("__dataclass_params__")  # its own: fields of a class without the decorator are none
+    if not issubclass(cls, Event) or params is None or not params.frozen:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"{cls.__name__}: expected a frozen dataclass that derives from Event; write @dataclass(frozen=True, slots=True)")
     other = _types.get(cls.TYPE)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise InvalidArgument(f"{cls.TYPE} is registered already, by {other.__module__}.{other.__qualname__}")
-    plan_of(cls)
+    names = [f.name for f in plan_of(cls)]
+    if len(set(names)) < len(names):
+        raise InvalidArgument(f"{cls.__name__}: two of its fields differ only by a '_' at the end, which isn't stored")
     return builtin(cls)
 
 

@@ -45,11 +45,14 @@ from .limits import (
     name_chars_max,
     run_id_chars_max,
 )
+from .shapes import DIGEST, Whole
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _known: Final = registered()
 _SCALARS: Final = frozenset({str, bool, type(None)})
+_MUTABLE: Final = frozenset({dict, list})
+_LENGTH: Final = Whole(0)
 
 
 class Draft(NamedTuple):
@@ -139,7 +142,7 @@ def _surrogate(value: Json, path: str) -> str:
 
 
 def loads(text: bytes) -> Json:
-    """JSON bytes -> value. Raises ValueError; an integer of more than 64 bits is one, since orjson would round it."""
+    """JSON bytes -> value. Raises ValueError; the bytes are of `dumps`: of an integer over 64 bits orjson makes a float."""
     return orjson.loads(text)
 
 
@@ -155,15 +158,16 @@ def digest_of(text: bytes) -> str:
 
 def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     """Check an event and turn it into what will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
-    if event.TYPE not in _known:
+    if not isinstance(event, Event) or _known.get(event.TYPE) is not type(event):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(
-            f"{type(event).__name__} is not a registered event type: derive from Event, give it a TYPE 'x.<name>', register it"
+            f"{type(event).__name__} is not a registered event type, or isn't the class registered for its TYPE: derive from Event, give it a TYPE 'x.<name>', register it"
         )
     data = data_of(event)
     ext: dict[str, Any] = {}
     blobs: list[tuple[str, bytes]] = []
     for name in event.BLOBS:
         if type(value := data.get(name)) is BlobRef:
+            _check_ref(name, value)
             ext[name] = {"sha256": value.sha256, "bytes": value.bytes}
             del data[name]
     text = dumps(data, "$")
@@ -181,7 +185,15 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
         raise TooLarge(f"{event.TYPE}: {len(text)} bytes, an event may have event_data_bytes_max = {event_data_bytes_max}")
     if ext:  # folds see what a reader will see
         event = with_data(event, data, ext)
+    elif any(type(value) in _MUTABLE for value in data.values()):  # nor what the writer does to its values later
+        event = event_of(type(event), orjson.loads(text))
     return Draft(event, event.TYPE, at, check_by(by), step, text, orjson.dumps(ext) if ext else b"", tuple(blobs))
+
+
+def _check_ref(name: str, ref: BlobRef) -> None:
+    """Raise InvalidArgument unless a reference names a blob: a SHA-256 in hex and a length."""
+    DIGEST.check(ref.sha256, f"{name}.sha256")
+    _LENGTH.check(ref.bytes, f"{name}.bytes")
 
 
 def check_by(by: str) -> str:
@@ -234,11 +246,13 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
             data = cast("dict[str, Any]", data) | {
                 name: BlobRef(ref["sha256"], ref["bytes"]) for name, ref in ext.items() if name in cls.BLOBS
             }
+            for name in cls.BLOBS & ext.keys():
+                _check_ref(name, cast("BlobRef", data[name]))
         while version < cls.VERSION:
             data = upcasters()[event_type, version](dict(cast("dict[str, Any]", data)))
             version += 1
         return event_of(cls, cast("dict[str, Any]", data))
-    except (KeyError, TypeError, ValueError, InvalidArgument) as error:
+    except Exception as error:  # noqa: BLE001 - an upcaster or a class of the user's own may raise anything
         return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body)
 
 

@@ -237,8 +237,11 @@ class Fields:
 
 # The nested values of design: each is named in docs/reference/events.md.
 
-MONEY: Final = Text(r"-?\d{1,18}(\.\d{1,18})?", "a decimal number as text, such as '0.0125'")
-TIME: Final = Text(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "a UTC time such as 2026-11-29T13:28:05.123456Z")
+MONEY: Final = Text(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", "a decimal number as text, such as '0.0125'")
+TIME: Final = Text(
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z",
+    "a UTC time such as 2026-11-29T13:28:05.123456Z",
+)
 DIGEST: Final = Text(r"[0-9a-f]{64}", "a SHA-256 in hex")
 ERROR: Final = Fields(
     {"type": Text(), "message": Text()}, {"kind": OneOf(("rejected", "unknown")), "traceback": Text()}

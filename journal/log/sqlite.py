@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Lock, get_ident
 from types import TracebackType
@@ -23,9 +22,7 @@ from weakref import WeakSet
 
 import apsw
 
-from .base import RecordedEvent
 from .clock import Clock
-from .codec import decode
 from .errors import (
     InvalidArgument,
     NotAStore,
@@ -36,9 +33,8 @@ from .errors import (
     StoreUnavailable,
     UsedAfterFork,
 )
-from .head import Head
 from .limits import busy_wait_s as busy_wait_default_s
-from .limits import read_page_events_max, wal_autocheckpoint_pages
+from .limits import wal_autocheckpoint_pages
 from .sqlite_errors import closed, translate, translated
 from .sqlite_place import (
     check_engine,
@@ -50,8 +46,9 @@ from .sqlite_place import (
     switch_to_wal,
     value,
 )
-from .sqlite_rows import SQLiteReads, SQLiteTransaction, all_page, heads_page, index_page
+from .sqlite_reads import SQLiteWideReads
 from .sqlite_schema import MIGRATIONS, check_header, copy, migrate
+from .sqlite_transaction import SQLiteTransaction
 from .store import Checkpoint, Transaction
 
 T = TypeVar("T")
@@ -62,14 +59,9 @@ _TRIM_CHECKPOINTS: Final = (
     "DELETE FROM checkpoints WHERE run_id = ?1 AND seq NOT IN "
     "(SELECT seq FROM checkpoints WHERE run_id = ?1 ORDER BY seq DESC LIMIT ?2)"
 )
-_CHECKPOINT_BEFORE: Final = (
-    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
-)
 _HEARTBEAT: Final = (
     "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"
 )
-_BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
-_SEQ_MAX: Final = 2**63 - 1
 _READ_ONLY: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE})
 
 # Opening makes an empty file and closes it again; a connection of another thread would lose its locks by that.
@@ -92,7 +84,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class SQLiteStore(SQLiteReads):
+class SQLiteStore(SQLiteWideReads):
     """The store in the file `path`; made if it isn't there, unless `create=False`; migrated if it is older.
 
     `allow_unsafe` accepts a network file system. `busy_wait_s` bounds the wait for another writer, of this process or
@@ -149,18 +141,18 @@ class SQLiteStore(SQLiteReads):
             raise StoreUnavailable(f"{self._path}: there is no such file, and create=False")
         if not check_header(self._path) and not create:
             raise NotAStore(f"{self._path} is empty, and create=False")
-        writer = self._connect()
         try:
-            migrate(writer, self._path)
-            switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
-            # Now it is known to be ours to change: closing may move what the WAL holds into the file.
-            writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            writer = self._connect()
+            try:
+                migrate(writer, self._path)
+                switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
+                # Now it is known to be ours to change: closing may move what the WAL holds into the file.
+                writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            except BaseException:
+                self._disconnect(writer)
+                raise
         except apsw.CorruptError as error:
-            self._disconnect(writer)
-            raise NotAStore(f"{self._path} is damaged: {error}; restore it from a backup") from error
-        except BaseException:
-            self._disconnect(writer)
-            raise
+            raise NotAStore(f"{self._path} is damaged ({error}); it was not touched, restore a backup") from error
         return writer
 
     def _connect(self) -> apsw.Connection:
@@ -218,13 +210,12 @@ class SQLiteStore(SQLiteReads):
                 self._durable = durable
             writer.execute("BEGIN IMMEDIATE")
             self._owner = get_ident()
-        except apsw.Error as error:
-            self._release()
-            raise translate(error, self._path) from error
-        except BaseException:
-            if self._writer.in_transaction:
+        except BaseException as error:
+            if not self._closed:
                 self._roll_back()
             self._release()
+            if isinstance(error, apsw.Error):
+                raise translate(error, self._path) from error
             raise
         return writer
 
@@ -361,74 +352,6 @@ class SQLiteStore(SQLiteReads):
         with suppress(IndexError):
             while True:
                 self._disconnect(self._idle.pop())
-
-    def heads(
-        self,
-        *,
-        status: Sequence[str] = (),
-        kind: str | None = None,
-        parent: str | None = None,
-        prefix: str = "",
-        since: str | None = None,
-        after: tuple[str, str] | None = None,
-        limit: int = 100,
-    ) -> list[Head]:
-        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
-        if limit < 1:
-            raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
-        return [Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))]
-
-    def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
-        """The run's events with seq < before, newest first."""
-        upto = _SEQ_MAX if before is None else before - 1
-        while page := self._page(run_id, 0, upto, newest_first=True):
-            for seq, position, event_type, body in page:
-                yield decode(run_id, seq, position, event_type, body)
-            upto = page[-1][0] - 1
-
-    def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
-        """All runs' events with after < position <= upto, in the order of the store."""
-        while True:
-            with translated(self._path):
-                page = self._use(partial(all_page, after=after, upto=upto))
-            yield from page
-            if len(page) < read_page_events_max:
-                return
-            after = page[-1].position
-
-    def last_position(self) -> int:
-        """The greatest position in the store, 0 if it is empty."""
-        return int(self._rows("SELECT coalesce(max(position), 0) FROM events")[0][0])
-
-    def blob(self, digest: str) -> bytes | None:
-        """The bytes of a blob, or None."""
-        rows = self._rows("SELECT body FROM blobs WHERE digest = ?", (digest,))
-        return rows[0][0] if rows else None
-
-    def blob_digests(self) -> Iterator[tuple[str, int]]:
-        """(digest, bytes) of every blob, by digest."""
-        after = ""
-        while page := self._rows(_BLOBS_PAGE, (after, read_page_events_max)):
-            yield from ((digest, size) for digest, size in page)
-            after = page[-1][0]
-
-    def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
-        """The run's checkpoints with seq <= upto, newest first."""
-        before = _SEQ_MAX if upto is None else upto
-        while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, before)):
-            found = Checkpoint._make(rows[0])
-            yield found
-            before = found.seq - 1
-
-    def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
-
-        A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
-        """
-        after: tuple[Any, ...] | None = None
-        while page := self._rows(*index_page(table, run_id, after)):
-            yield from page
-            after = page[-1]
 
     def data_version(self) -> int:
         """A number that changes when another connection commits, of this process or another one."""

@@ -6,16 +6,37 @@ A store that passes them may stand under a journal. They hold under `python -O` 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from runjournal.log import events as e
-from runjournal.log.base import Event, RecordedEvent
-from runjournal.log.codec import digest_of, draft, encode, record
+from runjournal.log.base import RecordedEvent
 from runjournal.log.errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
-from runjournal.log.head import Head, advance
+from runjournal.log.head import Head
 from runjournal.log.limits import read_page_events_max
-from runjournal.log.store import Checkpoint, Effect, Import, Reading, StepEnd, Store, Transaction, Unknown, Write
+from runjournal.log.store import Checkpoint, Effect, Transaction, Write
+
+from .store_making import (
+    append,
+    check,
+    claimed,
+    equal,
+    everything,
+    lookups,
+    moment,
+    note,
+    prepare,
+    put,
+    queued,
+    raises,
+    rows_of,
+    seq_of,
+    snapshot,
+    together,
+    write,
+)
+from .store_tables import TablesContract
 
 T = TypeVar("T")
 
@@ -26,27 +47,7 @@ class _Stop(Exception):
     """Leaves a transaction."""
 
 
-def check(condition: object, text: str) -> None:
-    """Raise AssertionError with this text unless the condition holds."""
-    if not condition:
-        raise AssertionError(text)
-
-
-def equal(expected: object, actual: object, what: str) -> None:
-    """Raise AssertionError unless both are equal."""
-    check(expected == actual, f"{what}: expected {expected!r:.400}, got {actual!r:.400}")
-
-
-def raises(kind: type[BaseException], call: Callable[[], object], what: str) -> BaseException:
-    """Raise AssertionError unless the call raises an error of this kind; gives that."""
-    try:
-        result = call()
-    except kind as error:
-        return error
-    raise AssertionError(f"{what}: expected {kind.__name__}, got the result {result!r:.200}")
-
-
-class StoreContract:
+class StoreContract(TablesContract):
     """Derive from it, say how to open your store, and let a test runner, or `run`, call its methods.
 
     >>> class TestMyStore(StoreContract):
@@ -57,14 +58,6 @@ class StoreContract:
     ...         store.close()
     ...         return MyStore(store.path)
     """
-
-    def open(self) -> Store:
-        """A new, empty store."""
-        raise NotImplementedError("override open(): it gives a new, empty store")
-
-    def reopen(self, store: Store) -> Store:
-        """The same store, closed and opened again. A store that is gone when it is closed gives it back as it is."""
-        raise NotImplementedError("override reopen(): it closes a store and opens it again")
 
     def run(self) -> int:
         """Run all tests without a test framework; gives how many there were. Raises the first AssertionError."""
@@ -194,7 +187,7 @@ class StoreContract:
             (two, kind, body), three = good.events
             for events in ([], [three], [three, (two, kind, body)], [(two, kind, body)], [(two, kind, body)] * 2):
                 bad = Write(good.before, good.head, events)
-                raises(InvalidArgument, lambda bad=bad: store.transact(lambda tx: tx.write(bad), durable=True), "a gap")
+                raises(InvalidArgument, partial(put, store, bad), "a gap")
             equal(1, seq_of(store, "run-1"), "the head")
 
     # Compare and set.
@@ -205,7 +198,7 @@ class StoreContract:
             append(store, "run-1", [queued()])
             late, _ = prepare(store, "run-1", [note("late")])
             append(store, "run-1", [note("first")])
-            error = raises(WrongExpectation, lambda: store.transact(lambda tx: tx.write(late), durable=True), "late")
+            error = raises(WrongExpectation, partial(put, store, late), "late")
             equal((1, 2), (getattr(error, "expected", None), getattr(error, "actual", None)), "expected and actual")
             equal(["note.added"], [each.type for each in store.read("run-1", 1)], "what stands")
 
@@ -214,9 +207,11 @@ class StoreContract:
         with self.open() as store:
             again, _ = prepare(store, "run-1", [queued()])
             append(store, "run-1", [queued()])
-            raises(WrongExpectation, lambda: store.transact(lambda tx: tx.write(again), durable=True), "born twice")
-            orphan = Write(Head("run-2", "running", head_seq=1), Head("run-2", "running", head_seq=2), [(2, "x", b"{}")])
-            raises(WrongExpectation, lambda: store.transact(lambda tx: tx.write(orphan), durable=True), "no such run")
+            raises(WrongExpectation, partial(put, store, again), "born twice")
+            orphan = Write(
+                Head("run-2", "running", head_seq=1), Head("run-2", "running", head_seq=2), [(2, "x", b"{}")]
+            )
+            raises(WrongExpectation, partial(put, store, orphan), "no such run")
 
     def test_another_epoch_or_status_refuses(self) -> None:
         """The head that is replaced must have the epoch and the status that were read, not only the seq."""
@@ -229,7 +224,7 @@ class StoreContract:
                     bad = Write(before, good.head, good.events)
                     raises(
                         WrongExpectation,
-                        lambda bad=bad: store.transact(lambda tx: tx.write(bad), durable=True),
+                        partial(put, store, bad),
                         "another epoch or status",
                     )
             equal(2, seq_of(store, "run-1"), "the head")
@@ -240,7 +235,7 @@ class StoreContract:
             append(store, "run-1", [queued()])
             for turn in range(3):
                 same = [prepare(store, "run-1", [note(f"{turn}.{number}")])[0] for number in range(_RACERS)]
-                calls = [lambda one=one: store.transact(lambda tx: tx.write(one), durable=False) for one in same]
+                calls = [partial(put, store, one) for one in same]
                 outcomes = together(calls)
                 won = [each for each in outcomes if not isinstance(each, BaseException)]
                 lost = [each for each in outcomes if isinstance(each, WrongExpectation)]
@@ -290,7 +285,9 @@ class StoreContract:
             equal(expected, [raw[0] for raw in store.read_raw("run-1")], "read_raw")
             equal(expected[::-1], [each.seq for each in store.read_back("run-1")], "read_back")
             equal(expected, [each.seq for each in store.read_all()], "read_all")
-            equal(expected, [each.seq for each in store.transact(lambda tx: list(tx.read("run-1")), durable=True)], "tx")
+            equal(
+                expected, [each.seq for each in store.transact(lambda tx: list(tx.read("run-1")), durable=True)], "tx"
+            )
             reading = store.read("run-1")
             next(reading)
             append(store, "run-1", [note("late")])
@@ -327,8 +324,10 @@ class StoreContract:
             name = "Grüße ' \" ; -- \U0001f980"
             head = Head("run-1", "queued", "k", name, head_seq=1, head_hash="0", queued_at="2026", updated_at="2026")
             made = Write(None, head, [(1, "x.odd", body)], effects=[Effect(name, name, name, "h", "run-1", 1)])
-            store.transact(lambda tx: tx.write(made), durable=True)
-            equal([(1, "x.odd", body)], [(seq, kind, stored) for seq, _, kind, stored in store.read_raw("run-1")], "row")
+            put(store, made)
+            equal(
+                [(1, "x.odd", body)], [(seq, kind, stored) for seq, _, kind, stored in store.read_raw("run-1")], "row"
+            )
             equal(head, store.head("run-1"), "head")
             equal(made.effects[0], store.effect(name, name), "effect")
 
@@ -378,13 +377,13 @@ class StoreContract:
                 "run-1", "running", "k", "t", '{"a":"b"}', "scope", 7, "parent", "q", "u", "d", "w", 1, "hash", "o", 3,
                 1.5, 2.5, "boot", "host", "ns", 42, "started", "now",
             )  # fmt: skip
-            store.transact(lambda tx: tx.write(Write(None, head, [(1, "x.a", b"{}")])), durable=True)
+            put(store, Write(None, head, [(1, "x.a", b"{}")]))
             equal(head, store.head("run-1"), "head")
             changed = head._replace(
                 status="waiting", title=None, owner=None, lease_until=None, heartbeat_at=None, pid=None, head_seq=2,
                 head_hash="other", updated_at="v", wake_at="x", cancel_requested=None,
             )  # fmt: skip
-            store.transact(lambda tx: tx.write(Write(head, changed, [(2, "x.a", b"{}")])), durable=True)
+            put(store, Write(head, changed, [(2, "x.a", b"{}")]))
             equal(changed, store.head("run-1"), "head after the second append")
             equal([changed], store.heads(), "heads")
 
@@ -399,105 +398,6 @@ class StoreContract:
             equal(False, store.heartbeat("run-2", 1, 500.0, 1.0), "a heartbeat of no run")
             append(store, "run-1", [e.RunCompleted(output=None)])
             equal(False, store.heartbeat("run-1", 1, 500.0, 1.0), "a heartbeat after the end")
-
-    # Index tables.
-
-    def test_index_rows_are_looked_up(self) -> None:
-        """What an append adds to the index tables is found by key, and listed by key, of one run or all."""
-        with self.open() as store:
-            append(store, "run-1", [queued()], rows=everything("run-1", 1))
-            append(store, "run-2", [queued()], rows=everything("run-2", 1))
-            equal(rows_of(everything("run-1", 1), "run-1"), lookups(store, "run-1"), "look-ups")
-            expected = {
-                "effects": [("scope-run-1", "k1", "tool", "h", "run-1", 1), ("scope-run-2", "k1", "tool", "h", "run-2", 1)],
-                "unknowns": [("scope-run-1", "k2", "run-1", 1), ("scope-run-2", "k2", "run-2", 1)],
-                "step_ends": [
-                    ("run-1", "a", 1, "once", 0, 1), ("run-1", "a", 2, "once", 1, 1),
-                    ("run-2", "a", 1, "once", 0, 1), ("run-2", "a", 2, "once", 1, 1),
-                ],
-                "lines": [("scope-run-1", "run-1"), ("scope-run-2", "run-2")],
-                "imports": [("run-1", "source", "h", "{}"), ("run-2", "source", "h", "{}")],
-            }  # fmt: skip
-            for table, rows in expected.items():
-                equal(rows, [tuple(row) for row in store.index_rows(table)], table)
-                equal([row for row in rows if "run-2" in row], [tuple(row) for row in store.index_rows(table, "run-2")], table)
-            raises(InvalidArgument, lambda: list(store.index_rows("runs")), "no index table")
-            raises(InvalidArgument, lambda: list(store.index_rows("x; DROP TABLE runs")), "no table at all")
-
-    def test_index_rows_go_over_pages(self) -> None:
-        """More rows than a page holds come back whole, each once, by key."""
-        with self.open() as store:
-            count = read_page_events_max + 2
-            ends = [StepEnd("run-1", f"s{number:05}", 1, "once", 1, 1) for number in range(count)]
-            append(store, "run-1", [queued()], rows={"step_ends": ends[::-1]})
-            equal([tuple(end) for end in ends], [tuple(row) for row in store.index_rows("step_ends")], "step_ends")
-
-    def test_the_first_effect_stays(self) -> None:
-        """A second effect under a key changes nothing: the first word stands."""
-        with self.open() as store:
-            first, second = Effect("s", "k", "tool", "h", "run-1", 1), Effect("s", "k", "other", "i", "run-1", 2)
-            append(store, "run-1", [queued()], rows={"effects": [first]})
-            append(store, "run-1", [note("x")], rows={"effects": [second]})
-            equal(first, store.effect("s", "k"), "effect")
-
-    def test_what_becomes_known_is_no_longer_unknown(self) -> None:
-        """`known` takes a row away, an `unknown` of the same append comes after it, and the first of two stays."""
-        with self.open() as store:
-            one, two = Unknown("s", "k", "run-1", 1), Unknown("s", "k", "run-1", 2)
-            append(store, "run-1", [queued()], rows={"unknown": [one]})
-            append(store, "run-1", [note("x")], rows={"unknown": [two]})
-            equal(one, store.unknown("s", "k"), "the first of two")
-            append(store, "run-1", [note("x")], rows={"known": [("s", "k")], "unknown": [two]})
-            equal(two, store.unknown("s", "k"), "ended and started again")
-            append(store, "run-1", [note("x")], rows={"known": [("s", "k"), ("s", "other")]})
-            equal(None, store.unknown("s", "k"), "known")
-
-    def test_the_newest_run_of_a_line_moves(self) -> None:
-        """A line's newest run is the one written last."""
-        with self.open() as store:
-            append(store, "run-1", [queued()], rows={"newest": ("s", "run-1")})
-            append(store, "run-2", [queued()], rows={"newest": ("s", "run-2")})
-            equal("run-2", store.newest("s"), "newest")
-            equal([("s", "run-2")], [tuple(row) for row in store.index_rows("lines")], "lines")
-
-    def test_an_import_is_updated(self) -> None:
-        """An import's row says how much was taken by the newest append."""
-        with self.open() as store:
-            append(store, "run-1", [queued()], rows={"imported": Import("run-1", "file", "h1", "1")})
-            append(store, "run-1", [note("x")], rows={"imported": Import("run-1", "file", "h2", "2")})
-            equal(Import("run-1", "file", "h2", "2"), store.imported("run-1"), "import")
-
-    # Blobs and checkpoints.
-
-    def test_blobs_are_kept_once(self) -> None:
-        """Values out of line come back by their digest; the same value twice is one blob."""
-        with self.open() as store:
-            bodies = [b"", b"\0" * 300_000, "Grüße".encode()]
-            blobs = [(digest_of(body), body) for body in bodies]
-            append(store, "run-1", [queued()], rows={"blobs": blobs})
-            append(store, "run-2", [queued()], rows={"blobs": blobs[:1]})
-            equal(bodies, [store.blob(digest) for digest, _ in blobs], "blobs")
-            equal(sorted((digest, len(body)) for digest, body in blobs), list(store.blob_digests()), "digests")
-            equal(None, store.blob("0" * 64), "no blob")
-
-    def test_checkpoints_are_kept_and_dropped(self) -> None:
-        """The newest few snapshots of a run are kept, newest first, and can be forgotten."""
-        with self.open() as store:
-            for run_id in ("run-1", "run-2"):
-                for seq in range(1, 6):
-                    store.save_checkpoint(Checkpoint(run_id, seq, "fold", b"%d" % seq), keep=3)
-            expected = [Checkpoint("run-1", seq, "fold", b"%d" % seq) for seq in (5, 4, 3)]
-            equal(expected, list(store.checkpoints("run-1")), "the newest three")
-            equal(expected[1:], list(store.checkpoints("run-1", 4)), "up to seq 4")
-            equal([], list(store.checkpoints("run-1", 2)), "up to seq 2")
-            store.save_checkpoint(Checkpoint("run-1", 5, "fold 2", b"new"))
-            equal(Checkpoint("run-1", 5, "fold 2", b"new"), next(store.checkpoints("run-1")), "written again")
-            equal(1, store.drop_checkpoints("run-1", 4), "dropped one")
-            equal([5, 3], [each.seq for each in store.checkpoints("run-1")], "what is left")
-            equal(2, store.drop_checkpoints("run-1"), "dropped the run's")
-            equal([5, 4, 3], [each.seq for each in store.checkpoints("run-2")], "another run's")
-            equal(3, store.drop_checkpoints(), "dropped all")
-            equal([], list(store.checkpoints("run-2")), "nothing")
 
     # The whole.
 
@@ -540,143 +440,8 @@ class StoreContract:
         uses: list[Callable[[], object]] = [
             lambda: store.head("run-1"), lambda: list(store.read("run-1")), lambda: list(store.read_all()),
             store.heads, store.last_position, store.data_version, lambda: store.blob("x"), lambda: next(reading),
-            lambda: store.transact(lambda tx: tx.head("run-1"), durable=True), lambda: store.heartbeat("run-1", 1, 1.0, 1.0),
+            lambda: append(store, "run-1", [note("x")]), lambda: store.heartbeat("run-1", 1, 1.0, 1.0),
             lambda: store.save_checkpoint(Checkpoint("run-1", 1, "fold", b"")), lambda: list(store.index_rows("lines")),
         ]  # fmt: skip
         for use in uses:
             raises(StoreClosed, use, "a use after close")
-
-
-# How the tests make bytes.
-
-
-def queued(kind: str = "report", *, parent: str | None = None) -> Event:
-    """The first event of a run."""
-    return e.RunQueued(kind=kind, input={"n": 1}, tags={}, scope=None, parent_run_id=parent)
-
-
-def claimed(epoch: int) -> Event:
-    """An owner takes the run."""
-    return e.RunClaimed(
-        worker="w", epoch=epoch, lease_s=60.0, host="h", boot_id="b", pid_ns="1", pid=2, pid_started="3"
-    )
-
-
-def note(text: str) -> Event:
-    """An event that moves nothing but the head's seq, hash and time."""
-    return e.NoteAdded(text=text)
-
-
-def moment(number: int) -> str:
-    """Time number so and so."""
-    return f"2026-01-01T00:00:{number:02}.000000Z"
-
-
-def prepare(
-    reading: Reading, run_id: str, events: Sequence[Event], at: int = 0, rows: dict[str, Any] | None = None
-) -> tuple[Write, list[RecordedEvent]]:
-    """An append behind the head that the store has now, and its records without positions."""
-    before = reading.head(run_id)
-    head, stored, records = before or Head(run_id), list[tuple[int, str, bytes]](), list[RecordedEvent]()
-    for event in events:
-        made = draft(event, at=moment(at), by="contract")
-        seq, prev = head.head_seq + 1, head.head_hash
-        body = encode(made, epoch=head.epoch, prev=prev)
-        each = record(run_id, seq, 0, made, epoch=head.epoch, prev=prev, body=body)
-        head = advance(head, each, "{}", 10.0)
-        stored.append((seq, made.type, body))
-        records.append(each)
-    return Write(before, head, stored, **rows or {}), records
-
-
-def write(
-    tx: Transaction, run_id: str, events: Sequence[Event], at: int = 0, rows: dict[str, Any] | None = None
-) -> list[RecordedEvent]:
-    """Append inside a transaction; gives the records."""
-    made, records = prepare(tx, run_id, events, at, rows)
-    positions = tx.write(made)
-    return [each._replace(position=position) for each, position in zip(records, positions, strict=True)]
-
-
-def append(
-    store: Store,
-    run_id: str,
-    events: Sequence[Event],
-    *,
-    at: int = 0,
-    rows: dict[str, Any] | None = None,
-    durable: bool = False,
-) -> list[RecordedEvent]:
-    """Append in a transaction of its own; gives the records."""
-    return store.transact(lambda tx: write(tx, run_id, events, at, rows), durable=durable)
-
-
-def everything(run_id: str, seq: int) -> dict[str, Any]:
-    """Rows for each of the tables that an append may add to."""
-    scope = f"scope-{run_id}"
-    return {
-        "blobs": [(digest_of(run_id.encode()), run_id.encode())],
-        "effects": [Effect(scope, "k1", "tool", "h", run_id, seq)],
-        "unknown": [Unknown(scope, "k2", run_id, seq)],
-        "step_ends": [StepEnd(run_id, "a", 1, "once", 0, seq), StepEnd(run_id, "a", 2, "once", 1, seq)],
-        "newest": (scope, run_id),
-        "imported": Import(run_id, "source", "h", "{}"),
-    }
-
-
-def rows_of(rows: dict[str, Any], run_id: str) -> list[object]:
-    """What `lookups` finds of `everything`."""
-    return [rows["effects"][0], rows["unknown"][0], run_id, rows["step_ends"][1], rows["imported"]]
-
-
-def lookups(reading: Reading, run_id: str) -> list[object]:
-    """The rows of `everything`, found by key."""
-    scope = f"scope-{run_id}"
-    return [
-        reading.effect(scope, "k1"),
-        reading.unknown(scope, "k2"),
-        reading.newest(scope),
-        reading.step_end(run_id, "a"),
-        reading.imported(run_id),
-    ]
-
-
-def snapshot(store: Store) -> tuple[Any, ...]:
-    """All that a store holds."""
-    tables = ("effects", "unknowns", "step_ends", "lines", "imports")
-    heads = store.heads(limit=1000)
-    return (
-        list(store.read_all()),
-        heads,
-        [(digest, store.blob(digest)) for digest, _ in store.blob_digests()],
-        [[tuple(row) for row in store.index_rows(table)] for table in tables],
-        [list(store.checkpoints(head.run_id)) for head in heads],
-    )
-
-
-def seq_of(reading: Reading, run_id: str) -> int:
-    """Where the head of a run is."""
-    head = reading.head(run_id)
-    return head.head_seq if head else 0
-
-
-def together(calls: Iterable[Callable[[], T]]) -> list[T | BaseException]:
-    """Call them all at once, each in a thread of its own; gives the results or what was raised."""
-    calls = list(calls)
-    outcomes: list[T | BaseException] = []
-    start = threading.Barrier(len(calls))
-
-    def call(one: Callable[[], T]) -> None:
-        start.wait()
-        try:
-            outcomes.append(one())
-        except BaseException as error:  # noqa: BLE001 - it is what the test looks at
-            outcomes.append(error)
-
-    threads = [threading.Thread(target=call, args=(one,), daemon=True) for one in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    check(len(outcomes) == len(calls), "a thread didn't come to an end")
-    return outcomes

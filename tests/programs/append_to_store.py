@@ -1,4 +1,4 @@
-"""Open the store at argv[1], create the run argv[2] with one event, relaxed; then end as argv[3] says: close or kill."""
+"""Open the store at argv[1], create the run argv[2] with one event, relaxed; then close or kill, as argv[3] says."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 
 from runjournal.log.clock import SystemClock
 from runjournal.log.sqlite import SQLiteStore
-from runjournal.testing.store_contract import append, queued
+from runjournal.testing.store_making import append, queued
 
 path, run_id, end = sys.argv[1:]
 store = SQLiteStore(path, clock=SystemClock())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from runjournal.log.clock import SystemClock
 from runjournal.log.errors import JournalError
 from runjournal.log.sqlite import SQLiteStore
-from runjournal.testing.store_contract import append, note, queued
+from runjournal.testing.store_making import append, note, queued
 
 path = sys.argv[1]
 
@@ -53,4 +53,4 @@ append(store, "run-1", [note("parent")])
 seqs = [each.seq for each in store.read("run-1")]
 check = store.info()["journal_mode"], store.sql("SELECT count(*) FROM events")[0][0]
 store.close()
-print(json.dumps({"child": child, "status": status, "seqs": seqs, "check": check}))
+print(json.dumps({"child": child, "status": status, "seqs": seqs, "check": check}))  # noqa: T201 - the test reads it

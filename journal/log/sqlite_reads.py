@@ -1,7 +1,7 @@
-"""The statements of a SQLite store and the rows that they give, on whatever connection.
+"""Reading a SQLite store, on whatever connection: inside a write transaction or beside it.
 
-Texts are constants, so that each is prepared once and then found in the connection's statement cache. Every query takes
-all its rows at once: an open cursor would keep its snapshot, and the WAL would grow behind it.
+The texts of statements are constants, so that each is prepared once and then found in the connection's statement cache.
+Every query takes all its rows at once: an open cursor would keep its snapshot, and the WAL would grow behind it.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,26 +17,21 @@ import apsw
 
 from .base import RecordedEvent
 from .codec import decode
-from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
+from .errors import InvalidArgument
 from .head import Head
 from .limits import read_page_events_max
-from .recorder import SQLiteRecorder, StoredEvent
-from .sqlite_errors import translate
-from .store import Effect, Import, StepEnd, Unknown, Write
+from .recorder import SQLiteRecorder
+from .sqlite_errors import translate, translated
+from .store import Checkpoint, Effect, Import, StepEnd, Unknown
 
 T = TypeVar("T")
 
 recorder: Final = SQLiteRecorder(table="events")
 """eventsourcing's recorder for the table `events`; it works on the connections that it is given."""
 
+_SEQ_MAX: Final = 2**63 - 1
 _HEAD: Final = f"SELECT {', '.join(Head._fields)} FROM runs"
-_HEAD_OF: Final = f"{_HEAD} WHERE run_id = ?"
-_CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
-_GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
-_AT, _SEQ = Head._fields.index("updated_at"), Head._fields.index("head_seq")
-_ADVANCE: Final = f"UPDATE runs SET updated_at = ?, head_seq = ?, head_hash = ? {_GUARD}"
-_REPLACE: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in Head._fields[1:])} {_GUARD}"
-
+HEAD_OF: Final = f"{_HEAD} WHERE run_id = ?"
 _EFFECT: Final = "SELECT scope, key, tool, args_sha256, run_id, seq FROM effects WHERE scope = ? AND key = ?"
 _UNKNOWN: Final = "SELECT scope, key, run_id, seq FROM unknowns WHERE scope = ? AND key = ?"
 _NEWEST: Final = "SELECT newest FROM lines WHERE scope = ?"
@@ -45,22 +40,12 @@ _STEP_END: Final = (
     "ORDER BY attempt DESC LIMIT 1"
 )
 _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_id = ?"
-
-_ADD_BLOB: Final = "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_ADD_EFFECT: Final = "INSERT INTO effects (scope, key, tool, args_sha256, run_id, seq) VALUES (?, ?, ?, ?, ?, ?)"
-_ADD_UNKNOWN: Final = "INSERT INTO unknowns (scope, key, run_id, seq) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_DROP_UNKNOWN: Final = "DELETE FROM unknowns WHERE scope = ? AND key = ?"
-_ADD_STEP_END: Final = (
-    "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT DO UPDATE SET kind = excluded.kind, ok = excluded.ok, seq = excluded.seq"
+_BLOB: Final = "SELECT body FROM blobs WHERE digest = ?"
+_BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+_CHECKPOINT_BEFORE: Final = (
+    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
 )
-_SET_NEWEST: Final = (
-    "INSERT INTO lines (scope, newest) VALUES (?, ?) ON CONFLICT DO UPDATE SET newest = excluded.newest"
-)
-_SET_IMPORT: Final = (
-    "INSERT INTO imports (run_id, source, sha256, taken) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT DO UPDATE SET source = excluded.source, sha256 = excluded.sha256, taken = excluded.taken"
-)
+_LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM events"
 
 
 class Table(NamedTuple):
@@ -157,7 +142,7 @@ class SQLiteReads(ABC):
 
     def head(self, run_id: str) -> Head | None:
         """The run's head, or None."""
-        rows = self._rows(_HEAD_OF, (run_id,))
+        rows = self._rows(HEAD_OF, (run_id,))
         return Head._make(rows[0]) if rows else None
 
     def read(
@@ -218,107 +203,79 @@ class SQLiteReads(ABC):
         return Import._make(rows[0]) if rows else None
 
 
-class SQLiteTransaction(SQLiteReads):
-    """A write transaction that has begun on `connection`; whoever began it ends it.
+class SQLiteWideReads(SQLiteReads):
+    """What can be read of a whole store, outside of transactions."""
 
-    After an error that may have left half a write behind, `failed` holds it, and nothing more is read or written.
-    """
+    def heads(
+        self,
+        *,
+        status: Sequence[str] = (),
+        kind: str | None = None,
+        parent: str | None = None,
+        prefix: str = "",
+        since: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Head]:
+        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        if limit < 1:
+            raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
+        return [Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))]
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
-        self._path = path
-        self._connection = connection
-        self.failed: BaseException | None = None
+    def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
+        """The run's events with seq < before, newest first."""
+        upto = _SEQ_MAX if before is None else before - 1
+        while page := self._page(run_id, 0, upto, newest_first=True):
+            for seq, position, event_type, body in page:
+                yield decode(run_id, seq, position, event_type, body)
+            upto = page[-1][0] - 1
 
-    def check(self) -> None:
-        """Raise what went wrong, if anything did."""
-        if self.failed is not None:
-            raise self.failed
+    def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
+        """All runs' events with after < position <= upto, in the order of the store."""
+        while True:
+            with translated(self._path):
+                page = self._use(partial(_all_page, after=after, upto=upto))
+            yield from page
+            if len(page) < read_page_events_max:
+                return
+            after = page[-1].position
 
-    def end(self) -> None:
-        """Make sure that nobody goes on using the connection through this object."""
-        self.failed = StoreError(f"{self._path}: this transaction has ended; use the store")
+    def last_position(self) -> int:
+        """The greatest position in the store, 0 if it is empty."""
+        return int(self._rows(_LAST_POSITION)[0][0])
 
-    def _use(self, use: Callable[[apsw.Connection], T]) -> T:
-        self.check()
-        return use(self._connection)
+    def blob(self, digest: str) -> bytes | None:
+        """The bytes of a blob, or None."""
+        rows = self._rows(_BLOB, (digest,))
+        return rows[0][0] if rows else None
 
-    def head(self, run_id: str) -> Head | None:
-        """The run's head, or None."""
-        self.check()
-        try:  # each append comes by here: no detour
-            rows = self._connection.execute(_HEAD_OF, (run_id,)).fetchall()
-        except apsw.Error as error:
-            raise translate(error, self._path) from error
-        return Head._make(rows[0]) if rows else None
+    def blob_digests(self) -> Iterator[tuple[str, int]]:
+        """(digest, bytes) of every blob, by digest."""
+        after = ""
+        while page := self._rows(_BLOBS_PAGE, (after, read_page_events_max)):
+            yield from ((digest, size) for digest, size in page)
+            after = page[-1][0]
 
-    def write(self, write: Write) -> list[int]:
-        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
-        self.check()
-        write.check()
-        try:
-            self._move_head(write.before, write.head)
-            run_id = write.head.run_id
-            positions = recorder.insert(
-                self._connection, [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
-            )
-            self._write_rows(write)
-        except WrongExpectation:
-            raise
-        except apsw.ConstraintError as error:
-            what = f"the tables contradict each other ({error})"
-            self.failed = CorruptLog(write.head.run_id, write.events[0][0], what)
-            raise self.failed from error
-        except apsw.Error as error:
-            self.failed = translate(error, self._path)
-            raise self.failed from error
-        except BaseException as error:
-            self.failed = error
-            raise
-        return list(positions)
+    def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
+        """The run's checkpoints with seq <= upto, newest first."""
+        before = _SEQ_MAX if upto is None else upto
+        while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, before)):
+            found = Checkpoint._make(rows[0])
+            yield found
+            before = found.seq - 1
 
-    def _move_head(self, before: Head | None, head: Head) -> None:
-        connection = self._connection
-        if before is None:
-            try:
-                connection.execute(_CREATE, head)
-            except apsw.ConstraintError:
-                if (actual := self.head(head.run_id)) is None:
-                    raise
-                raise WrongExpectation(head.run_id, 0, actual.head_seq) from None
-            return
-        guard = (before.run_id, before.head_seq, before.epoch, before.status)
-        # Most events move nothing else, and an UPDATE of a column that is in an index costs a page of the WAL.
-        if (
-            before[:_AT] == head[:_AT]
-            and before[_AT + 1 : _SEQ] == head[_AT + 1 : _SEQ]
-            and before[_SEQ + 2 :] == head[_SEQ + 2 :]
-        ):
-            connection.execute(_ADVANCE, (head.updated_at, head.head_seq, head.head_hash, *guard))
-        else:
-            connection.execute(_REPLACE, head[1:] + guard)
-        if connection.changes() != 1:
-            actual = self.head(head.run_id)
-            raise WrongExpectation(head.run_id, before.head_seq, actual.head_seq if actual else 0)
+    def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
 
-    def _write_rows(self, write: Write) -> None:
-        connection = self._connection
-        if write.blobs:
-            connection.executemany(_ADD_BLOB, [(digest, len(body), body) for digest, body in write.blobs])
-        if write.effects:
-            connection.executemany(_ADD_EFFECT, write.effects)
-        if write.known:
-            connection.executemany(_DROP_UNKNOWN, write.known)
-        if write.unknown:
-            connection.executemany(_ADD_UNKNOWN, write.unknown)
-        if write.step_ends:
-            connection.executemany(_ADD_STEP_END, write.step_ends)
-        if write.newest is not None:
-            connection.execute(_SET_NEWEST, write.newest)
-        if write.imported is not None:
-            connection.execute(_SET_IMPORT, write.imported)
+        A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
+        """
+        after: tuple[Any, ...] | None = None
+        while page := self._rows(*index_page(table, run_id, after)):
+            yield from page
+            after = page[-1]
 
 
-def all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[RecordedEvent]:
+def _all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[RecordedEvent]:
     """A page of all runs' events with after < position <= upto, in order."""
     found = recorder.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)
     return [decode(str(each.originator_id), each.originator_version, each.id, each.topic, each.state) for each in found]

@@ -1,0 +1,136 @@
+"""Writing to a SQLite store: the guarded append, inside a transaction that somebody else begins and ends."""
+
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import apsw
+
+from .errors import CorruptLog, StoreError, WrongExpectation
+from .head import Head, only_moved
+from .recorder import StoredEvent
+from .sqlite_errors import translate
+from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, recorder
+from .store import Write
+
+T = TypeVar("T")
+
+_CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
+_GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
+_ADVANCE: Final = f"UPDATE runs SET updated_at = ?, head_seq = ?, head_hash = ? {_GUARD}"
+_REPLACE: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in Head._fields[1:])} {_GUARD}"
+
+_ADD_BLOB: Final = "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_ADD_EFFECT: Final = "INSERT INTO effects (scope, key, tool, args_sha256, run_id, seq) VALUES (?, ?, ?, ?, ?, ?)"
+_ADD_UNKNOWN: Final = "INSERT INTO unknowns (scope, key, run_id, seq) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_DROP_UNKNOWN: Final = "DELETE FROM unknowns WHERE scope = ? AND key = ?"
+_ADD_STEP_END: Final = (
+    "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET kind = excluded.kind, ok = excluded.ok, seq = excluded.seq"
+)
+_SET_NEWEST: Final = (
+    "INSERT INTO lines (scope, newest) VALUES (?, ?) ON CONFLICT DO UPDATE SET newest = excluded.newest"
+)
+_SET_IMPORT: Final = (
+    "INSERT INTO imports (run_id, source, sha256, taken) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET source = excluded.source, sha256 = excluded.sha256, taken = excluded.taken"
+)
+
+
+class SQLiteTransaction(SQLiteReads):
+    """A write transaction that has begun on `connection`; whoever began it ends it.
+
+    After an error that may have left half a write behind, `failed` holds it, and nothing more is read or written.
+    """
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._path = path
+        self._connection = connection
+        self.failed: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self.failed is not None:
+            raise self.failed
+
+    def end(self) -> None:
+        """Make sure that nobody goes on using the connection through this object."""
+        self.failed = StoreError(f"{self._path}: this transaction has ended; use the store")
+
+    def _use(self, use: Callable[[apsw.Connection], T]) -> T:
+        self.check()
+        return use(self._connection)
+
+    def head(self, run_id: str) -> Head | None:
+        """The run's head, or None."""
+        self.check()
+        try:  # each append comes by here: no detour
+            rows = fetch(self._connection, HEAD_OF, (run_id,))
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
+        return Head._make(rows[0]) if rows else None
+
+    def write(self, write: Write) -> list[int]:
+        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        self.check()
+        write.check()
+        try:
+            self._move_head(write.before, write.head)
+            run_id = write.head.run_id
+            positions = recorder.insert(
+                self._connection, [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
+            )
+            self._write_rows(write)
+        except WrongExpectation:
+            raise
+        except apsw.ConstraintError as error:
+            what = f"the tables contradict each other ({error})"
+            self.failed = CorruptLog(write.head.run_id, write.events[0][0], what)
+            raise self.failed from error
+        except apsw.Error as error:
+            self.failed = translate(error, self._path)
+            raise self.failed from error
+        except BaseException as error:
+            self.failed = error
+            raise
+        return list(positions)
+
+    def _move_head(self, before: Head | None, head: Head) -> None:
+        connection = self._connection
+        if before is None:
+            try:
+                connection.execute(_CREATE, head)
+            except apsw.ConstraintError:
+                if (actual := self.head(head.run_id)) is None:
+                    raise
+                raise WrongExpectation(head.run_id, 0, actual.head_seq) from None
+            return
+        guard = (before.run_id, before.head_seq, before.epoch, before.status)
+        # Most events move nothing else, and an UPDATE of a column that is in an index costs a page of the WAL.
+        if only_moved(before, head):
+            connection.execute(_ADVANCE, (head.updated_at, head.head_seq, head.head_hash, *guard))
+        else:
+            connection.execute(_REPLACE, head[1:] + guard)
+        if connection.changes() != 1:
+            actual = self.head(head.run_id)
+            raise WrongExpectation(head.run_id, before.head_seq, actual.head_seq if actual else 0)
+
+    def _write_rows(self, write: Write) -> None:
+        connection = self._connection
+        if write.blobs:
+            connection.executemany(_ADD_BLOB, [(digest, len(body), body) for digest, body in write.blobs])
+        if write.effects:
+            connection.executemany(_ADD_EFFECT, write.effects)
+        if write.known:
+            connection.executemany(_DROP_UNKNOWN, write.known)
+        if write.unknown:
+            connection.executemany(_ADD_UNKNOWN, write.unknown)
+        if write.step_ends:
+            connection.executemany(_ADD_STEP_END, write.step_ends)
+        if write.newest is not None:
+            connection.execute(_SET_NEWEST, write.newest)
+        if write.imported is not None:
+            connection.execute(_SET_IMPORT, write.imported)
