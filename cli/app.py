@@ -149,7 +149,7 @@ def color_of(app: App, stream: Any) -> bool:
         return app.color
     if env.get("NO_COLOR"):
         return False
-    if env.get("FORCE_COLOR", "0") != "0":
+    if env.get("FORCE_COLOR", "") not in ("", "0"):
         return True
     return env.get("TERM") != "dumb" and bool(stream.isatty())
 

@@ -1,0 +1,274 @@
+"""What an agent can run into: failures that it is told of, mistakes in its code, and stops that it can't swallow.
+
+*Failures* (`Told`) are ordinary exceptions, the same live and in replay: an agent may catch them and go on. *Mistakes*
+fail nothing: the run is released, and mended code goes on where it was. *Stops* are BaseExceptions: the run leaves
+this process; catching one is of no use, every later verb of the run raises it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from runjournal.log.errors import JournalError
+
+
+class Transient(Exception):  # noqa: N818 - what it says, not that it is an error, is the point
+    """Raised by a tool or an agent: trying again may help."""
+
+
+class DidNotHappen(Exception):  # noqa: N818
+    """Raised by a tool: this attempt did nothing, for sure."""
+
+
+class NotSent(DidNotHappen, Transient):
+    """Raised by a tool: this attempt did nothing, and trying again may help."""
+
+
+# What an agent is told.
+
+
+class Told(JournalError):
+    """A failure as the log gives it back. `step` and `attempt` name the step that it left, if it left one."""
+
+    code: ClassVar[str] = "told"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.step = ""
+        self.attempt = 0
+        self.traceback: str | None = None
+
+
+class Rejected(Told):
+    """A person said no, or nobody answered in time."""
+
+    code = "rejected"
+
+
+class CallOutcomeUnknown(Told):
+    """A call may have happened and nobody knows. Not a CallFailed: who retries failures must not retry this."""
+
+    code = "call_outcome_unknown"
+
+
+class Failed(Told):
+    """`type` and `message` of what was raised; `transient`: trying again may help; the original is `__cause__`, live."""
+
+    code = "failed"
+
+    def __init__(self, type: str, message: str, *, transient: bool = False, attempt: int = 0) -> None:  # noqa: A002
+        super().__init__(f"{type}: {message}")
+        self.type = type
+        self.message = message
+        self.transient = transient
+        self.attempt = attempt
+
+
+class CallFailed(Failed):
+    """A call of a tool or a model ended in a failure."""
+
+    code = "call_failed"
+
+
+class StepFailed(Failed):
+    """An exception left a step; `attempt` says which attempt of it."""
+
+    code = "step_failed"
+
+
+class KeyReused(JournalError):
+    """Another tool, or other arguments, under a key of its own: nothing was sent."""
+
+    code = "key_reused"
+
+
+class ResultUnusable(JournalError):
+    """The effect happened, but its result can't be stored or parsed; asking again raises this again."""
+
+    code = "result_unusable"
+
+
+class EffectNotRecorded(JournalError):
+    """The effect happened, and the log couldn't be told: `result` is what the tool gave. Tell a person."""
+
+    code = "effect_not_recorded"
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+# Mistakes in the agent's code.
+
+
+class Mistake(JournalError):
+    """The agent's code can't be right. It fails nothing: the run is released, and mended code goes on where it was."""
+
+    code = "mistake"
+
+
+class StepDone(Mistake):
+    """This step is complete: a loop says `repeat=True` or gives each step its key, a straight line uses `do`."""
+
+    code = "step_done"
+
+
+class NotInStep(Mistake):
+    """Everything happens in a step: this verb was used outside one, or after its step had ended."""
+
+    code = "not_in_step"
+
+
+class NestedStep(Mistake):
+    """A step was begun inside another."""
+
+    code = "nested_step"
+
+
+class StepOpen(Mistake):
+    """Another task's step is open, or the run was to be completed inside one."""
+
+    code = "step_open"
+
+
+class NotInRun(Mistake):
+    """A tool was called outside any run, or in a thread that doesn't carry its context: use `run.thread`, or `tool.fn`."""
+
+    code = "not_in_run"
+
+
+class ToolUsesRun(Mistake):
+    """A tool wrote to the run that called it: it may read the state, nothing else."""
+
+    code = "tool_uses_run"
+
+
+class MemoryMutated(Mistake):
+    """A value of the working memory was changed in place: assign it, so that the log knows."""
+
+    code = "memory_mutated"
+
+
+# Stops.
+
+
+class Stop(BaseException):
+    """The run leaves this process."""
+
+
+class Suspend(Stop):
+    """The run waits; its step stays open."""
+
+
+class Fenced(Stop):
+    """Another owner has the run."""
+
+
+class Cancelled(Stop):
+    """A cancel was requested."""
+
+
+class Completed(Stop):
+    """`run.complete` or `run.fail` was called."""
+
+
+class Released(Stop):
+    """The run's caller cancelled it, or the process is to stop."""
+
+
+class PlanChanged(Stop):
+    """Today's code asks for another step than the log has, or for one that it can't know."""
+
+
+class StepDiverged(Stop):
+    """A step that was entered again leaves out a question, or a call that may have happened."""
+
+
+def again(stop: BaseException) -> BaseException:
+    """The same stop, as a new object: each raise has a traceback of its own."""
+    return type(stop)(*stop.args)
+
+
+# What is stored of an exception, and what comes back.
+
+TRANSIENT_STATUSES = frozenset({408, 429})
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help: Transient, connection errors, timeouts, `.transient`, HTTP 408, 429 and 5xx."""
+    said = getattr(error, "transient", None)
+    if isinstance(said, bool):
+        return said
+    if isinstance(error, Transient | ConnectionError | TimeoutError):
+        return True
+    response = getattr(error, "response", None)
+    status = getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "status", None)
+    return isinstance(status, int) and (status in TRANSIENT_STATUSES or 500 <= status < 600)  # noqa: PLR2004
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, or the one."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            yield from leaves(inner)  # pyright: ignore[reportUnknownArgumentType]
+    else:
+        yield error
+
+
+def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
+    """What is stored of an exception, and whether it is transient. A group is its first leaf, transient if all are."""
+    every = list(leaves(error))
+    first = every[0]
+    kind, message = getattr(first, "type", None), getattr(first, "message", None)
+    stored: dict[str, Any] = {
+        "type": kind if isinstance(kind, str) else type(first).__name__,
+        "message": _storable(message if isinstance(message, str) else str(first)),
+    }
+    if isinstance(first, Rejected):
+        stored["kind"] = "rejected"
+    if isinstance(first, CallOutcomeUnknown):
+        stored["kind"] = "unknown"
+    return stored, all(is_transient(leaf) for leaf in every)
+
+
+def _storable(text: str) -> str:
+    """Text without lone surrogates, bounded: an error's message must never keep the error from being stored."""
+    return text[:20_000].encode("utf-8", "backslashreplace").decode()
+
+
+def call_failure(error: dict[str, Any], *, transient: bool) -> Told:
+    """A stored failure of a call as the agent is told of it."""
+    if error.get("kind") == "unknown":
+        return CallOutcomeUnknown(error["message"])
+    return CallFailed(error["type"], error["message"], transient=transient)
+
+
+def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: bool) -> Told:
+    """A stored failure of a step: a person's no and an unknown outcome stay what they are, whoever tells of them."""
+    kind = error.get("kind")
+    failure: Told
+    if kind == "rejected":
+        failure = Rejected(error["message"])
+    elif kind == "unknown":
+        failure = CallOutcomeUnknown(error["message"])
+    else:
+        failure = StepFailed(error["type"], error["message"], transient=transient)
+    failure.step, failure.attempt = step, attempt
+    return failure
+
+
+def left_by(error: BaseException | None, *seen: BaseException) -> list[list[Any]]:
+    """The failures of steps that leave the agent, [step id, attempt]: as themselves, in a group, or as the reason."""
+    if error is None or error in seen:  # an exception may be its own cause
+        return []
+    if isinstance(error, Told) and error.step:
+        return [[error.step, error.attempt]]
+    group: tuple[BaseException, ...] = error.exceptions if isinstance(error, BaseExceptionGroup) else ()  # pyright: ignore
+    reasons = [*group, error.__cause__ or error.__context__]
+    return [left for reason in reasons for left in left_by(reason, error, *seen)]
+
+
+def stop_in(error: BaseException) -> BaseException | None:
+    """The stop or mistake that an exception is, or that a group holds."""
+    return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake)), None)
