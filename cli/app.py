@@ -73,9 +73,8 @@ class App:
 
         path = self.db.removeprefix("sqlite:").removeprefix("//")
         if not create and not _is_url(path) and not os.path.lexists(path):
-            raise StoreUnavailable(
-                f"no store at {path}; `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
-            )
+            hint = "`runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
+            raise StoreUnavailable(f"no store at {path}; {hint}")
         with Journal.open(self.db, create=create, by=f"cli:{_user()}") as journal:
             yield journal
 
@@ -253,7 +252,10 @@ class Root(Group):
         extra = {"obj": app, "auto_envvar_prefix": "RUNJOURNAL"} | extra
 
         def run() -> Any:
-            return click.Group.main(self, words, prog_name, complete_var, standalone_mode=False, **extra)
+            name = prog_name or "runjournal"
+            self._main_shell_completion(extra, name, complete_var)
+            with self.make_context(name, words, **extra) as context:
+                return self.invoke(context)
 
         sys.exit(exits.guarded(run, as_json=lambda: not app.plain))
 

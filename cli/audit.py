@@ -78,7 +78,8 @@ def finding_json(app: App, finding: Finding) -> dict[str, Any]:
 def finding_lines(app: App, finding: Finding) -> Iterator[str]:
     """A finding for people: what and where, then what to type next."""
     where = line(finding.run_id) + ("" if finding.seq is None else f" seq {finding.seq}")
-    yield f"{styled(finding.severity.ljust(7), SEVERITY_STYLES[finding.severity])} {styled(where or 'store', 'title')}  {line(finding.code)}"
+    severity = styled(finding.severity.ljust(7), SEVERITY_STYLES[finding.severity])
+    yield f"{severity} {styled(where or 'store', 'title')}  {line(finding.code)}"
     yield f"        {line(finding.what)}"
     yield f"        {styled('next:', 'dim')} {line(app.typed(finding.next))}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -99,7 +100,5 @@ def line_by_line(text: str) -> str:
 
 def _let_go_of_stdout() -> None:
     """Nobody reads it any more: what is still buffered must not raise again when Python exits."""
-    try:
+    with contextlib.suppress(OSError, ValueError):  # a test's stdout has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # a test's stdout has no descriptor
-        pass

@@ -53,8 +53,9 @@ _COLUMNS: Final = (
     "-n", "--limit", type=click.IntRange(min=0), help=f"At most so many, 0 = all.  [default: {TABLE_ROWS} in a table]"
 )
 @pass_app
-def ls(  # noqa: PLR0913 - each is an option
+def ls(
     app: App,
+    *,
     status: tuple[str, ...],
     kind: str | None,
     tag: tuple[str, ...],

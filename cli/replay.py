@@ -50,9 +50,8 @@ def replay(app: App, run: str, at: int | None, *, force: bool) -> int:
         return exits.OK
     emit(app, _lines(found))
     skipped = f", {plural(state.skipped, 'event')} left out" if state.skipped else ""
-    app.say(
-        f"folded {plural(state.seq, 'event')}, the chain is whole{skipped}; next: runjournal diff {run_id}@{max(1, state.seq - 1)} {run_id}@{state.seq}"
-    )
+    hint = f"next: runjournal diff {run_id}@{max(1, state.seq - 1)} {run_id}@{state.seq}"
+    app.say(f"folded {plural(state.seq, 'event')}, the chain is whole{skipped}; {hint}")
     return exits.OK
 
 

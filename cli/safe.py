@@ -1,8 +1,8 @@
-"""What was logged never acts on the terminal that shows it.
+r"""What was logged never acts on the terminal that shows it.
 
 Everything that comes from a log, a file name or an id goes through `line` or `block`, and through `dumps` where the
-output is JSON. Characters that steer a terminal, reorder text or can't be seen become visible escapes: `\\x1b`,
-`\\u202e`, `\\U000e0041`.
+output is JSON. Characters that steer a terminal, reorder text or can't be seen become visible escapes: `\x1b`,
+`\u202e`, `\U000e0041`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,12 @@ _RANGES: Final = (
 )
 _UNSAFE: Final = re.compile("[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in _RANGES) + "]")
 _UNSAFE_IN_BLOCK: Final = re.compile(f"(?![{_HARMLESS_BREAKS}]){_UNSAFE.pattern}")
-_MARKS_MAX: Final = 4
-_MARKS: Final = re.compile(  # a pile of combining marks grows over the lines above and below
-    "([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{%d})"
-    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+" % _MARKS_MAX
-)
+_MARK: Final = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_MARKS: Final = re.compile(f"({_MARK}{{4}}){_MARK}+")  # a pile of marks grows over the lines above and below
 
 
 def line(value: object, chars_max: int | None = None) -> str:
-    """A value as text for one line: line breaks and tabs become spaces. Cut to `chars_max` characters, with an ellipsis."""
+    """A value as text for one line: line breaks and tabs become spaces; cut to `chars_max` characters."""
     text = value if isinstance(value, str) else str(value)
     if chars_max is not None and len(text) > chars_max:
         text = text[: max(0, chars_max - 1)] + ELLIPSIS
@@ -71,7 +68,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 def escape_json(text: str) -> str:
-    """The same JSON, the characters that aren't safe to show as `\\uXXXX`; line breaks between values stay."""
+    r"""The same JSON, the characters that aren't safe to show as `\uXXXX`; line breaks between values stay."""
     if text.isascii() and "\x7f" not in text:
         return text
     return _UNSAFE_IN_BLOCK.sub(_json_escape, text)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from runjournal.reports import CallRow, Summary
 
 listed_max: Final = 10
+types_shown: Final = 4
 message_chars_max: Final = 2000
 audit_events_max: Final = 20_000
 """The table leaves the audit of a longer run to `runjournal audit`, so that it comes at once."""
@@ -65,8 +66,8 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 @click.option("--from", "first", type=click.IntRange(min=1), default=1, help="With --events: from this seq on.")
 @click.option("--full", is_flag=True, help="Cut nothing.")
 @pass_app
-def show(  # noqa: PLR0913 - each is an option
-    app: App, run: str, what: str | None, types: tuple[str, ...], first: int, *, models: bool, full: bool
+def show(
+    app: App, *, run: str, what: str | None, types: tuple[str, ...], first: int, models: bool, full: bool
 ) -> int:
     """Show where a run stands: what it was doing, what is in flight, what it cost, what to do next."""
     from .refs import resolve
@@ -74,7 +75,7 @@ def show(  # noqa: PLR0913 - each is an option
     with app.open() as journal:
         run_id, at = resolve(journal, run)
         if what == "events":
-            return _events(app, journal, run_id, at, types, first, full=full)
+            return _events(app, journal, run_id, at, types=types, first=first, full=full)
         if what == "messages":
             return _messages(app, journal, run_id, at, full=full)
         if what == "calls":
@@ -95,7 +96,7 @@ _EVENT_COLUMNS: Final = (
 
 
 def _events(
-    app: App, journal: Journal, run_id: str, at: int | None, types: Sequence[str], first: int, *, full: bool
+    app: App, journal: Journal, run_id: str, at: int | None, *, types: Sequence[str], first: int, full: bool
 ) -> int:
     found: Iterable[RecordedEvent] = journal.events(run_id, after=first - 1, upto=at, blobs=full)
     if types:
@@ -265,7 +266,7 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     if body:
         yield ""
         yield styled(title, "title")
-        yield from (f"  {each}" for each in body)
+        yield from body
 
 
 def _about(found: Summary, now: str) -> Iterator[str]:
@@ -289,11 +290,8 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     ago = duration(last_at, now)
     yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
     types = sorted(found.events.items(), key=lambda item: -item[1])
-    most = ", ".join(f"{amount(count)} {line(name)}" for name, count in types[:4])
-    yield (
-        "log",
-        f"{plural(found.seq, 'event')} ({most}{', …' if len(types) > 4 else ''}), head {(found.hash or '')[:12]}",
-    )  # noqa: PLR2004
+    most = [f"{amount(count)} {line(name)}" for name, count in types[:types_shown]] + ["…"] * (len(types) > types_shown)
+    yield "log", f"{plural(found.seq, 'event')} ({', '.join(most)}), head {(found.hash or '')[:12]}"
     if state is None:
         return
     owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
@@ -326,8 +324,8 @@ def _step(state: RunState, now: str) -> str:
     if step is None:
         return done if state.steps.last_index >= 0 else ""
     again = f", attempt {step.attempt}, entry {step.entry}" if (step.attempt, step.entry) != (1, 1) else ""
-    opened = duration(step.started_at, now)
-    return f"{step.index} {styled(line(step.id), 'busy')} is open{again}, since {moment(step.started_at)} ({opened}); {done}"
+    since = f"since {moment(step.started_at)} ({duration(step.started_at, now)})"
+    return f"{step.index} {styled(line(step.id), 'busy')} is open{again}, {since}; {done}"
 
 
 def _counted(started: int, completed: int, failed: int, in_flight: int) -> str:
@@ -337,13 +335,21 @@ def _counted(started: int, completed: int, failed: int, in_flight: int) -> str:
     return text + (f", {styled(f'{amount(in_flight)} in flight', 'warn')}" if in_flight else "")
 
 
+_OPEN_COLUMNS: Final = (
+    Column("TOOL", flex=True),
+    Column("STATUS"),
+    Column("POLICY"),
+    Column("TRY", right=True, spare=2),
+    Column("SEQ", right=True),
+    Column("STARTED", spare=1),
+    Column("AGO", right=True),
+    Column("ARGS", flex=True),
+)
+
+
 def _open_calls(found: Summary, now: str) -> Iterator[str]:
     from .describe import value
 
-    columns = (
-        Column("TOOL", flex=True), Column("STATUS"), Column("POLICY"), Column("TRY", right=True), Column("SEQ", right=True),
-        Column("STARTED"), Column("AGO", right=True), Column("ARGS", flex=True),
-    )  # fmt: skip
     calls = found.open_calls
     rows = [
         (
@@ -355,16 +361,12 @@ def _open_calls(found: Summary, now: str) -> Iterator[str]:
             moment(call.started_at),
             duration(call.started_at, now),
             value(call.args, 120),
-        )  # fmt: skip
+        )
         for call in calls[:listed_max]
     ]
-    more = (
-        [f"… {len(calls) - listed_max} more: runjournal show {found.head.run_id} --calls"]
-        if len(calls) > listed_max
-        else []
-    )
-    lines = itertools.chain(table(columns, rows, indent=""), more)
-    yield from _section("In flight" + (f" ({len(calls)})" if calls else ""), lines)
+    left = len(calls) - listed_max
+    more = [f"  … {left} more: runjournal show {found.head.run_id} --calls"] if left > 0 else []
+    yield from _section(f"In flight ({len(calls)})", itertools.chain(table(_OPEN_COLUMNS, rows, "  "), more))
 
 
 _LAST_COLUMNS: Final = (Column("SEQ", right=True), Column("AT"), Column("TYPE"), Column("SUMMARY", flex=True))

@@ -114,8 +114,8 @@ class _Outcome:
         if len(self.told) > _told_max:
             app.say(f"… and {plural(len(self.told) - _told_max, 'line')} more; -o json lists them all")
         hint = "; next: runjournal show @last" if self.runs else ""
-        told = f"{plural(self.events, 'event')} added, {plural(self.runs, 'run')}, {plural(self.quarantined, 'line')} quarantined"
-        app.say(told + hint)
+        lines = f"{plural(self.quarantined, 'line')} quarantined"
+        app.say(f"{plural(self.events, 'event')} added, {plural(self.runs, 'run')}, {lines}{hint}")
 
     def code(self) -> int:
         """0 ok, 3 lines were quarantined, 1 nothing came in or a file was left alone."""

@@ -20,7 +20,8 @@ from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunN
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s
 from runjournal.log.shapes import TIME
-from runjournal.log.store import Import, Store, open_store
+from runjournal.log.opening import open_store
+from runjournal.log.store import Import, Store
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold
 
@@ -187,7 +188,7 @@ class Journal:
         since: str | None = None,
         prefix: str = "",
     ) -> Iterator[Head]:
-        """The runs that match, newest change first, read page by page. `since` is UTC text; tags must all match."""
+        """The runs that match, newest first, read page by page. `since` is UTC text; tags must all match."""
         for word in status:
             if word not in STATUSES:
                 raise InvalidArgument(f"status: expected one of {', '.join(STATUSES)}, got {word[:40]!r}")
@@ -201,7 +202,7 @@ class Journal:
                     yield head
             if not page:
                 return
-            after = (page[-1].updated_at, page[-1].run_id)
+            after = (page[-1].queued_at, page[-1].run_id)
 
     def events(
         self,

@@ -55,7 +55,10 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
         if call.unresolved and not was_unresolved:
             rows.unknown.append(Unknown(scope, call_id, record.run_id, record.seq))
         elif was_unresolved and not call.unresolved:
-            rows.known.append((scope, call_id))
+            pending = [row for row in rows.unknown if (row.scope, row.key) != (scope, call_id)]
+            if len(pending) == len(rows.unknown):
+                rows.known.append((scope, call_id))
+            rows.unknown = pending
             rows.unknown = [row for row in rows.unknown if row.key != call_id]  # of the same append
         if _happened(call) and not was_completed:
             digest = args_sha256(args_at(call.args_seq))

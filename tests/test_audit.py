@@ -25,7 +25,7 @@ from runjournal.log.codec import decode, digest_of, draft, encode, record
 from runjournal.log.errors import CorruptLog, RunNotFound
 from runjournal.log.memory import MemoryStore
 from runjournal.log.sqlite import SQLiteStore
-from runjournal.log.store import Checkpoint, Import, Write
+from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown, Write
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
 from runjournal.projections.findings import CODES
@@ -102,7 +102,13 @@ class Forger:
 
     def write(self, events, run_id="r", by="tester", seconds=()):
         """Events, or (event, epoch); `seconds` are their times. Index rows are those that the events stand for."""
-        rows, prev, records, effects, unknown, ends, blobs = [], None, [], {}, {}, {}, []
+        rows: list[tuple[int, str, bytes]] = []
+        records: list[e.RecordedEvent] = []
+        blobs: list[tuple[str, bytes]] = []
+        effects: dict[tuple[str, str], Effect] = {}
+        unknown: dict[tuple[str, str], Unknown] = {}
+        ends: dict[tuple[str, str, int], StepEnd] = {}
+        prev = None
         derived = Derived(run_id, lambda seq: records[seq - 1].event.args)
         start = datetime(2026, 1, 2, tzinfo=UTC)
         for seq, item in enumerate(events, 1):
@@ -395,7 +401,7 @@ class Tampered(MemoryStore):
             prev = event_hash("r", seq, kind, changed)
             linked.append((seq, position, kind, changed))
         self.rows = linked
-        self._tables["runs"]["r",] = self.head("r")._replace(head_hash=prev)
+        self._tables["runs"]["r",] = self._tables["runs"]["r",]._replace(head_hash=prev)
         return self
 
 
@@ -570,7 +576,9 @@ def test_any_data(data, seq):
     store = whole_rows()
     store.drop_checkpoints()
     envelope = orjson.loads(store.rows[seq - 1][3])
-    values = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "x"]) | st.just([]) | st.just({})
+    values: st.SearchStrategy[object] = (
+        st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "x"]) | st.just([]) | st.just({})
+    )
     for part in (envelope, envelope["data"]):
         for name in part:
             if name not in ("data", "prev") and data.draw(st.integers(0, 3)) == 0:
@@ -787,7 +795,7 @@ def test_referenced_twice():
     journal.append("r", [queued()], expect=0)
     text = orjson.dumps("x" * 70_000)
     journal.append("r", [e.NoteAdded("x" * 70_000)])
-    journal.append("r", [e.NoteAdded(BlobRef(digest_of(text), len(text)))])
+    journal.append("r", [e.MemorySet("note", BlobRef(digest_of(text), len(text)))])
     assert [] == list(audit_store(journal.store))
 
 

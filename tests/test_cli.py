@@ -15,12 +15,20 @@ HARMFUL = "\x1b\x07\r\u202e\u200b\x9b"
 
 
 def claim(epoch=1):
-    return e.RunClaimed(worker="w", epoch=epoch, lease_s=60.0, host="h", boot_id="b", pid_ns="n", pid=1, pid_started="1")
+    return e.RunClaimed(
+        worker="w", epoch=epoch, lease_s=60.0, host="h", boot_id="b", pid_ns="n", pid=1, pid_started="1"
+    )
 
 
 def started(call_id, tool="send", args=None):
     return e.ToolStarted(
-        call_id=call_id, tool=tool, args=args or {"to": "a@b.c"}, policy="unsafe", read_only=False, on_unknown="ask", attempt=1
+        call_id=call_id,
+        tool=tool,
+        args=args or {"to": "a@b.c"},
+        policy="unsafe",
+        read_only=False,
+        on_unknown="ask",
+        attempt=1,
     )
 
 
@@ -186,7 +194,9 @@ def test_show_events_from(db):
 def test_show_calls(db):
     """`show --calls` gives every attempt with args and outcome."""
     (call,) = loaded(db, "show", "alpha-1", "--calls")
-    assert ("send", "completed", {"to": "a@b.c"}, {"ok": True}) == tuple(call[n] for n in ("tool", "status", "args", "outcome"))
+    assert ("send", "completed", {"to": "a@b.c"}, {"ok": True}) == tuple(
+        call[n] for n in ("tool", "status", "args", "outcome")
+    )
     assert ["open"] == [each["status"] for each in loaded(db, "show", "alpha-2", "--calls")]
 
 
@@ -344,7 +354,16 @@ def test_hostile_content(db, words, output):
     assert [] == [char for char in result.stdout + result.stderr if char in HARMFUL]
 
 
-@pytest.mark.parametrize("words", [["show", HOSTILE], ["import", "claude-code", HOSTILE.replace("/", "")], ["ls", "--since", HOSTILE], [HOSTILE], ["--color", HOSTILE, "ls"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", HOSTILE],
+        ["import", "claude-code", HOSTILE.replace("/", "")],
+        ["ls", "--since", HOSTILE],
+        [HOSTILE],
+        ["--color", HOSTILE, "ls"],
+    ],
+)
 def test_hostile_arguments(db, words):
     """Arguments come back in errors without acting on the terminal."""
     result = run(db, *words)

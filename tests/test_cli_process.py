@@ -32,7 +32,9 @@ def in_terminal(*words, **env):
     """What a command writes to a terminal of 80 columns, and its exit code."""
     child, terminal = pty.fork()
     if child == 0:
-        os.execvpe(COMMAND[0], [*COMMAND, *words], {**os.environ, "TERM": "xterm", "LINES": "24", "COLUMNS": "80", **env})
+        os.execvpe(
+            COMMAND[0], [*COMMAND, *words], {**os.environ, "TERM": "xterm", "LINES": "24", "COLUMNS": "80", **env}
+        )
     written = b""
     while True:
         try:
@@ -57,7 +59,9 @@ def test_help_loads_little():
     assert "['click']" == done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("words", [["show", "long", "--events"], ["show", "long", "--events", "-o", "jsonl"], ["export", "long"]])
+@pytest.mark.parametrize(
+    "words", [["show", "long", "--events"], ["show", "long", "--events", "-o", "jsonl"], ["export", "long"]]
+)
 def test_closed_pipe(db, words):
     """A reader that goes away ends a command quietly, with the code of SIGPIPE."""
     with subprocess.Popen(

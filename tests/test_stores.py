@@ -42,7 +42,8 @@ from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.sqlite_place import APPLICATION_ID, check_engine, connect, file_system
 from runjournal.log.sqlite_reads import heads_page
 from runjournal.log.sqlite_schema import MIGRATIONS, migrate
-from runjournal.log.store import Checkpoint, Effect, Store, Write, open_store
+from runjournal.log.opening import open_store
+from runjournal.log.store import Checkpoint, Effect, Store, Write
 from runjournal.testing import StoreContract
 from runjournal.testing.store_making import append, everything, note, prepare, queued, snapshot
 
@@ -991,7 +992,7 @@ def test_listings_use_an_index(path, store):
         with closing(apsw.Connection(str(path))) as connection:
             plans[name] = connection.execute(f"EXPLAIN QUERY PLAN {text}", params).fetchall()[0][3]
     expected = {
-        "all": "SCAN runs USING INDEX runs_by_updated",
+        "all": "SCAN runs USING INDEX runs_by_queued",
         "running": "SEARCH runs USING INDEX runs_by_status (status=?)",
         "parent": "SEARCH runs USING INDEX runs_by_parent (parent_run_id=?)",
     }

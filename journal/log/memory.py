@@ -233,12 +233,13 @@ class MemoryStore(_Reads):
             return result
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot and drop all but the newest `keep` of the run."""
+        """Keep a snapshot and drop all but the newest `keep` of its projection in the run."""
         with self._lock:
             self._check()
             table = self._tables["checkpoints"]
-            table[checkpoint[:2]] = checkpoint
-            mine = sorted((key for key in table if key[0] == checkpoint.run_id), reverse=True)
+            table[checkpoint[:3]] = checkpoint
+            whose = (checkpoint.run_id, checkpoint.projection)
+            mine = sorted((key for key, each in table.items() if (each.run_id, each.projection) == whose), reverse=True)
             for key in mine[keep:]:
                 del table[key]
 
@@ -295,7 +296,7 @@ class MemoryStore(_Reads):
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Head]:
-        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
         found = [
@@ -306,9 +307,9 @@ class MemoryStore(_Reads):
             and parent in (None, head.parent_run_id)
             and head.run_id.startswith(prefix)
             and (since is None or head.updated_at >= since)
-            and (after is None or (head.updated_at, head.run_id) < after)
+            and (after is None or (head.queued_at, head.run_id) < after)
         ]
-        return sorted(found, key=lambda head: (head.updated_at, head.run_id), reverse=True)[:limit]
+        return sorted(found, key=lambda head: (head.queued_at, head.run_id), reverse=True)[:limit]
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
         """The run's events with seq < before, newest first."""

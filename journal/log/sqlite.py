@@ -56,8 +56,8 @@ T = TypeVar("T")
 _READERS_IDLE_MAX: Final = 8
 _SAVE_CHECKPOINT: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) VALUES (?, ?, ?, ?)"
 _TRIM_CHECKPOINTS: Final = (
-    "DELETE FROM checkpoints WHERE run_id = ?1 AND seq NOT IN "
-    "(SELECT seq FROM checkpoints WHERE run_id = ?1 ORDER BY seq DESC LIMIT ?2)"
+    "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN (SELECT seq, "
+    "fold FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 ORDER BY seq DESC, fold DESC LIMIT ?3)"
 )
 _HEARTBEAT: Final = (
     "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"
@@ -281,7 +281,7 @@ class SQLiteStore(SQLiteWideReads):
 
         def save(writer: apsw.Connection) -> None:
             writer.execute(_SAVE_CHECKPOINT, checkpoint)
-            writer.execute(_TRIM_CHECKPOINTS, (checkpoint.run_id, keep))
+            writer.execute(_TRIM_CHECKPOINTS, (checkpoint.run_id, f"{checkpoint.projection}:", keep))
 
         self._relaxed(save)
 

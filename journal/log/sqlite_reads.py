@@ -43,7 +43,8 @@ _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_
 _BLOB: Final = "SELECT body FROM blobs WHERE digest = ?"
 _BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
 _CHECKPOINT_BEFORE: Final = (
-    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
+    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND (seq, fold) < (?, ?) "
+    "ORDER BY seq DESC, fold DESC LIMIT 1"
 )
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM events"
 
@@ -96,7 +97,7 @@ def heads_page(  # noqa: PLR0917 - each one is a filter
     where: list[str] = []
     params: list[Any] = []
     if status:
-        # Most runs have completed: then walking down runs_by_updated finds a page soon. The others are few: they are
+        # Most runs have completed: then walking down runs_by_queued finds a page soon. The others are few: they are
         # gathered by status and sorted. The + keeps the index out.
         column = "+status" if "completed" in status else "status"
         where.append(f"{column} IN ({', '.join('?' * len(status))})")
@@ -114,10 +115,10 @@ def heads_page(  # noqa: PLR0917 - each one is a filter
         where.append("updated_at >= ?")
         params.append(since)
     if after is not None:
-        where.append("(updated_at, run_id) < (?, ?)")
+        where.append("(queued_at, run_id) < (?, ?)")
         params += after
     text = f"{_HEAD} WHERE {' AND '.join(where)}" if where else _HEAD
-    return f"{text} ORDER BY updated_at DESC, run_id DESC LIMIT ?", (*params, limit)
+    return f"{text} ORDER BY queued_at DESC, run_id DESC LIMIT ?", (*params, limit)
 
 
 def fetch(connection: apsw.Connection, query: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -217,7 +218,7 @@ class SQLiteWideReads(SQLiteReads):
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Head]:
-        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
         return [Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))]
@@ -258,11 +259,11 @@ class SQLiteWideReads(SQLiteReads):
 
     def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
         """The run's checkpoints with seq <= upto, newest first."""
-        before = _SEQ_MAX if upto is None else upto
-        while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, before)):
+        before = (_SEQ_MAX if upto is None else upto + 1, "")
+        while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, *before)):
             found = Checkpoint._make(rows[0])
             yield found
-            before = found.seq - 1
+            before = (found.seq, found.fold)
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.

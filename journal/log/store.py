@@ -52,12 +52,17 @@ class Unknown(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A snapshot of folded state after `seq`; `fold` names the folds and versions that made it."""
+    """A snapshot of a projection after `seq`; `fold` is `<projection>:<version>` of what made it."""
 
     run_id: str
     seq: int
     fold: str
     body: bytes
+
+    @property
+    def projection(self) -> str:
+        """The name of the projection, without its version."""
+        return self.fold.partition(":")[0]
 
 
 class Import(NamedTuple):
@@ -170,7 +175,7 @@ class Store(Reading, Protocol):
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Head]:
-        """Heads by (updated_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
         ...
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
@@ -198,7 +203,7 @@ class Store(Reading, Protocol):
         ...
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot, relaxed, and drop all but the newest `keep` of the run."""
+        """Keep a snapshot, relaxed, and drop all but the newest `keep` of its projection in the run."""
         ...
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
@@ -238,22 +243,3 @@ class Store(Reading, Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-
-
-def open_store(url: str, *, clock: Clock, create: bool = True, allow_unsafe: bool = False) -> Store:
-    """A store by its URL: `memory:`, or the path of a SQLite file, with or without `sqlite:` before it.
-
-    `create=False` refuses to make a new file. `allow_unsafe` overrides the refusal of network file systems, by name
-    only. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
-    """
-    if url == "memory:":
-        from .memory import MemoryStore  # noqa: PLC0415 - each store brings its driver along
-
-        return MemoryStore(clock=clock)
-    scheme = url.split(":", 1)[0] if ":" in url[:20] else ""
-    if scheme in ("postgresql", "postgres"):
-        raise InvalidArgument("a PostgreSQL store isn't part of this version; use a path or 'memory:'")
-    from .sqlite import SQLiteStore  # noqa: PLC0415 - each store brings its driver along
-
-    path = url.removeprefix("sqlite:").removeprefix("//")
-    return SQLiteStore(path, clock=clock, create=create, allow_unsafe=allow_unsafe)

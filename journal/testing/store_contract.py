@@ -367,7 +367,7 @@ class StoreContract(TablesContract):
             after: tuple[str, str] | None = None
             while page := store.heads(after=after, limit=3):
                 found += [head.run_id for head in page]
-                after = (page[-1].updated_at, page[-1].run_id)
+                after = (page[-1].queued_at, page[-1].run_id)
             equal([f"run-{number}" for number in reversed(range(10))], found, "runs, newest first")
 
     def test_a_head_keeps_every_column(self) -> None:

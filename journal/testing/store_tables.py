@@ -104,13 +104,18 @@ class TablesContract(Opening):
         with self.open() as store:
             for run_id in ("run-1", "run-2"):
                 for seq in range(1, 6):
-                    store.save_checkpoint(Checkpoint(run_id, seq, "fold", b"%d" % seq), keep=3)
-            expected = [Checkpoint("run-1", seq, "fold", b"%d" % seq) for seq in (5, 4, 3)]
+                    store.save_checkpoint(Checkpoint(run_id, seq, "fold:1", b"%d" % seq), keep=3)
+            expected = [Checkpoint("run-1", seq, "fold:1", b"%d" % seq) for seq in (5, 4, 3)]
             equal(expected, list(store.checkpoints("run-1")), "the newest three")
             equal(expected[1:], list(store.checkpoints("run-1", 4)), "up to seq 4")
             equal([], list(store.checkpoints("run-1", 2)), "up to seq 2")
-            store.save_checkpoint(Checkpoint("run-1", 5, "fold 2", b"new"))
-            equal(Checkpoint("run-1", 5, "fold 2", b"new"), next(store.checkpoints("run-1")), "written again")
+            store.save_checkpoint(Checkpoint("run-1", 5, "fold:1", b"new"))
+            equal(Checkpoint("run-1", 5, "fold:1", b"new"), next(store.checkpoints("run-1")), "written again")
+            store.save_checkpoint(Checkpoint("run-1", 5, "own:1", b"other"), keep=1)
+            kept = [(each.seq, each.fold) for each in store.checkpoints("run-1")]
+            equal([(5, "own:1"), (5, "fold:1"), (4, "fold:1"), (3, "fold:1")], kept, "another projection's are apart")
+            store.drop_checkpoints("run-1", 5)
+            store.save_checkpoint(Checkpoint("run-1", 5, "fold:1", b"new"))
             equal(1, store.drop_checkpoints("run-1", 4), "dropped one")
             equal([5, 3], [each.seq for each in store.checkpoints("run-1")], "what is left")
             equal(2, store.drop_checkpoints("run-1"), "dropped the run's")

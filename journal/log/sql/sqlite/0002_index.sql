@@ -52,11 +52,11 @@ CREATE TABLE checkpoints (
     seq INTEGER NOT NULL,
     fold TEXT NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY (run_id, seq)
+    PRIMARY KEY (run_id, seq, fold)
 ) STRICT;
 
--- Each append moves updated_at, and each index that holds it costs a page of the WAL: only the order of listings does.
-CREATE INDEX runs_by_updated ON runs (updated_at, run_id);
+-- Listings go by queued_at, which never changes: an index on what each append moves would cost it a page of the WAL.
+CREATE INDEX runs_by_queued ON runs (queued_at, run_id);
 CREATE INDEX runs_by_status ON runs (status, run_id);
 CREATE INDEX runs_by_parent ON runs (parent_run_id, run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX effects_by_run ON effects (run_id);

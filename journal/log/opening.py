@@ -1,0 +1,26 @@
+"""`open_store`: a store by its URL. Each store is loaded only when it is asked for, with its driver."""
+
+from __future__ import annotations
+
+from .clock import Clock
+from .errors import InvalidArgument
+from .store import Store
+
+
+def open_store(url: str, *, clock: Clock, create: bool = True, allow_unsafe: bool = False) -> Store:
+    """A store by its URL: `memory:`, or the path of a SQLite file, with or without `sqlite:` before it.
+
+    `create=False` refuses to make a new file. `allow_unsafe` overrides the refusal of network file systems, by name
+    only. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
+    """
+    if url == "memory:":
+        from .memory import MemoryStore  # noqa: PLC0415 - each store brings its driver along
+
+        return MemoryStore(clock=clock)
+    scheme = url.split(":", 1)[0] if ":" in url[:20] else ""
+    if scheme in ("postgresql", "postgres"):
+        raise InvalidArgument("a PostgreSQL store isn't part of this version; use a path or 'memory:'")
+    from .sqlite import SQLiteStore  # noqa: PLC0415 - each store brings its driver along
+
+    path = url.removeprefix("sqlite:").removeprefix("//")
+    return SQLiteStore(path, clock=clock, create=create, allow_unsafe=allow_unsafe)
