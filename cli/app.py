@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "import": ("transfer:import_", "Bring runs in: from Claude Code, or from an export."),
     },
     "Look": {
-        "ls": ("ls:ls", "List the runs, newest change first."),
+        "ls": ("ls:ls", "List the runs, newest first."),
         "show": ("show:show", "Show a run: where it stands, what it was doing, what it cost."),
         "replay": ("replay:replay", "Show the state of a run as it was after one of its events."),
         "diff": ("replay:diff", "Show what changed between two states."),
@@ -254,7 +254,7 @@ class Root(Group):
         def run() -> Any:
             name = prog_name or "runjournal"
             self._main_shell_completion(extra, name, complete_var)
-            with self.make_context(name, words, **extra) as context:
+            with self.make_context(name, words, None, **extra) as context:
                 return self.invoke(context)
 
         sys.exit(exits.guarded(run, as_json=lambda: not app.plain))
@@ -300,7 +300,7 @@ def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  
         ("runjournal demo", "kill an agent half-way, watch it recover"),
         ("runjournal import claude-code ~/.claude/projects", "look at what your own agents did"),
         ("runjournal ls --status failed --since 2h", "what went wrong lately"),
-        ("runjournal show @last", "the run that changed last"),
+        ("runjournal show @last", "the newest run"),
         ("runjournal audit --all", "what is wrong, and what to do about it"),
     ],
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 findings, 4 not found, 5 conflict, 75 store unavailable.",

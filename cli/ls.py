@@ -1,4 +1,4 @@
-"""`runjournal ls`: the runs, newest change first."""
+"""`runjournal ls`: the runs, newest first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLUMNS: Final = (
 @command(
     "ls",
     examples=[
-        ("runjournal ls", "all runs, newest change first"),
+        ("runjournal ls", "all runs, newest first"),
         ("runjournal ls --status failed --since 2h", "what went wrong lately"),
         ("runjournal ls --kind report --tag team=ops -o json", "for a script"),
     ],
@@ -63,7 +63,7 @@ def ls(
     since: str | None,
     limit: int | None,
 ) -> int:
-    """List the runs, newest change first."""
+    """List the runs, newest first, by the time they were queued."""
     from .refs import run_id_of
 
     with app.open() as journal:

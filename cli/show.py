@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,6 @@ from .output import (
     Cell,
     Column,
     amount,
-    cut,
     document,
     emit,
     moment,
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from runjournal.projections.transcript import Message
     from runjournal.reports import CallRow, Summary
 
+INDENT: Final = "  "
 listed_max: Final = 10
 types_shown: Final = 4
 message_chars_max: Final = 2000
@@ -50,7 +49,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
     "show",
     epilog=HELP,
     examples=[
-        ("runjournal show @last", "where the run stands that changed last"),
+        ("runjournal show @last", "where the newest run stands"),
         ("runjournal show 0198f3 --calls", "every tool call: args, outcome, times"),
         ("runjournal show report-42 --events --type tool.", "its log, some types of event"),
         ("runjournal show report-42@120", "as it stood after event 120"),
@@ -66,9 +65,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 @click.option("--from", "first", type=click.IntRange(min=1), default=1, help="With --events: from this seq on.")
 @click.option("--full", is_flag=True, help="Cut nothing.")
 @pass_app
-def show(
-    app: App, *, run: str, what: str | None, types: tuple[str, ...], first: int, models: bool, full: bool
-) -> int:
+def show(app: App, *, run: str, what: str | None, types: tuple[str, ...], first: int, models: bool, full: bool) -> int:
     """Show where a run stands: what it was doing, what is in flight, what it cost, what to do next."""
     from .refs import resolve
 
@@ -246,23 +243,24 @@ def _findings(journal: Journal, run_id: str) -> list[Finding]:
 def _screen(app: App, found: Summary, findings: Sequence[Finding] | None, now: str) -> Iterator[str]:
     yield from _about(found, now)
     if found.problem is not None:
-        yield from _section("Can't be folded", [styled(line(found.problem), "bad")])
+        yield from _section("Can't be folded", texts=[styled(line(found.problem), "bad")])
     if found.state is not None:
         yield from _open_calls(found, now)
-    yield from _section("Last events", table(_LAST_COLUMNS, (_last_row(each) for each in reversed(found.last))))
+    last = (_last_row(each) for each in reversed(found.last))
+    yield from _section("Last events", rows=table(_LAST_COLUMNS, last, INDENT))
     if found.state is not None:
         yield from _costs(found.state)
     if found.error is not None:
         where = f"{found.error.where} (seq {found.error.seq})" if found.error.seq else found.error.where
-        yield from _section(
-            "Last error", [line(where), styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")]
-        )
+        what = styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")
+        yield from _section("Last error", texts=[line(where), what])
     yield from _findings_lines(findings)
-    yield from _section("Next", _next(app, found, findings))
+    yield from _section("Next", texts=_next(app, found, findings))
 
 
-def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    body = list(lines)
+def _section(title: str, *, rows: Iterable[str] = (), texts: Iterable[str] = ()) -> Iterator[str]:
+    """A title, the rows of a table and some texts; nothing, if there are neither."""
+    body = [*rows, *(INDENT + each for each in texts)]
     if body:
         yield ""
         yield styled(title, "title")
@@ -365,8 +363,8 @@ def _open_calls(found: Summary, now: str) -> Iterator[str]:
         for call in calls[:listed_max]
     ]
     left = len(calls) - listed_max
-    more = [f"  … {left} more: runjournal show {found.head.run_id} --calls"] if left > 0 else []
-    yield from _section(f"In flight ({len(calls)})", itertools.chain(table(_OPEN_COLUMNS, rows, "  "), more))
+    more = [f"… {left} more: runjournal show {found.head.run_id} --calls"] if left > 0 else []
+    yield from _section(f"In flight ({len(calls)})", rows=table(_OPEN_COLUMNS, rows, INDENT), texts=more)
 
 
 _LAST_COLUMNS: Final = (Column("SEQ", right=True), Column("AT"), Column("TYPE"), Column("SUMMARY", flex=True))
@@ -401,7 +399,7 @@ def _costs(state: RunState) -> Iterator[str]:
     notes += [styled(f"{plural(untold, 'call')} told no usage", "warn")] if untold else []
     unpriced = state.costs.count("unpriced")
     notes += [styled(f"{plural(unpriced, 'call')} without a price", "dim")] if unpriced else []
-    yield from _section("Cost", itertools.chain(table(columns, rows), notes))
+    yield from _section("Cost", rows=table(columns, rows, INDENT), texts=notes)
 
 
 def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
@@ -411,7 +409,7 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
             for each in findings[:listed_max]
         )
         more = [f"… {len(findings) - listed_max} more"] if len(findings) > listed_max else []
-        yield from _section(f"Findings ({len(findings)})", itertools.chain(lines, more))
+        yield from _section(f"Findings ({len(findings)})", texts=[*lines, *more])
 
 
 def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
@@ -432,5 +430,5 @@ def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Itera
     width = max(len(hint) for hint, _ in hints)
     limit = terminal_width()
     for hint, why in hints:
-        text = f"{hint.ljust(width)}  {why}"
-        yield text if limit is None else cut(text, limit - 2)
+        text = f"{hint.ljust(width)}  {styled(why, 'dim')}"
+        yield text if limit is None or len(INDENT) + width + 2 + len(why) <= limit else hint

@@ -10,7 +10,7 @@ import click
 
 from . import exits
 from .app import App, command, group, pass_app
-from .output import Column, amount, emit, plural, progress, records
+from .output import Column, Report, amount, emit, plural, progress, records
 from .refs import HELP
 from .safe import escape_json, line
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from runjournal.journal import Journal
     from runjournal.transfer import FileReport
 
-    from .output import Report
 
 _COLUMNS: Final = (
     Column("RUN", flex=True),
@@ -97,10 +96,12 @@ class _Outcome:
     def __init__(self) -> None:
         self.runs = self.events = self.quarantined = self.failed = 0
         self.told: list[str] = []
+        self.run_id = ""
 
     def count(self, found: FileReport) -> FileReport:
         """Count one file; gives it back."""
         self.runs += len(found.runs)
+        self.run_id = self.run_id or next((each.run_id for each in found.runs), "")
         self.events += sum(each.events_added for each in found.runs)
         self.quarantined += found.findings
         self.failed += found.error is not None
@@ -113,7 +114,7 @@ class _Outcome:
             app.say(each)
         if len(self.told) > _told_max:
             app.say(f"… and {plural(len(self.told) - _told_max, 'line')} more; -o json lists them all")
-        hint = "; next: runjournal show @last" if self.runs else ""
+        hint = f"; next: runjournal show {self.run_id}" if self.run_id else ""
         lines = f"{plural(self.quarantined, 'line')} quarantined"
         app.say(f"{plural(self.events, 'event')} added, {plural(self.runs, 'run')}, {lines}{hint}")
 

@@ -23,11 +23,12 @@ from runjournal.log.shapes import TIME
 from runjournal.log.opening import open_store
 from runjournal.log.store import Import, Store
 from runjournal.projections import transcript
-from runjournal.projections.state import Projection, RunState, fold
+from runjournal.projections.state import Projection, RunState, fold, foldable
 
 from . import checkpoints
 from .appender import Appender, Batch
 from .checkpoints import CheckpointPolicy
+from .rebuild import rebuild
 
 P = TypeVar("P", bound=Projection)
 
@@ -74,6 +75,8 @@ class Journal:
         StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
         """
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
+        if store.index_stale():
+            rebuild(store)
         return cls(store, by=by, checkpoints=checkpoints, owned=True)
 
     def close(self) -> None:
@@ -239,11 +242,15 @@ class Journal:
         return record._replace(event=replace(record.event, **values))
 
     def messages(
-        self, run_id: str, *, at: int | None = None, compacted: bool = False
+        self, run_id: str, *, at: int | None = None, compacted: bool = False, force: bool = False
     ) -> Iterator[transcript.Message]:
-        """The messages of the run's context after the event `at` (the newest: None), those of failed attempts left out."""
+        """The messages of the run's context after the event `at` (the newest: None), those of failed attempts left out.
+
+        Raises RunNotFound, MissingBlob, CorruptLog, and Unfoldable where one of them can't be read, unless `force`.
+        """
         types = ("run.queued", "message.appended", "context.compacted", "step.started", "step.completed", "step.failed")
-        return transcript.messages(self.events(run_id, upto=at, types=types), compacted=compacted)
+        records = self.events(run_id, upto=at, types=types)
+        return transcript.messages(records if force else foldable(records), compacted=compacted)
 
     def follow(self, after: Place = Place(), *, run_id: str | None = None, idle_s: float | None = None) -> Iterator[RecordedEvent]:
         """Events as they are committed, of all runs or one, in the order of the store, from behind `after`; never ends.

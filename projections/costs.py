@@ -1,6 +1,7 @@
 """The cost ledger: tokens and money, per model and outcome. What is unknown is counted, never taken for zero.
 
-Bounded: the first `models_max` model names have lines of their own, later ones share the line `…`.
+Bounded: the first `models_max` model names have lines of their own, later ones share the line `…`; so do sources of
+money in a currency. A count of tokens that passes 64 bits stays at their end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
-from runjournal.log.limits import models_max
+from runjournal.log.limits import int_max, models_max
 
 MONEY: Final = Context(prec=60)
 """The context of every sum, whatever the program has set for itself."""
@@ -49,7 +50,7 @@ class Costs:
             line["without_usage"] += 1
         else:
             for name in TOKENS:
-                line[name] += event.usage.get(name, 0)
+                line[name] = min(line[name] + event.usage.get(name, 0), int_max)
         if event.cost is None:
             line["unpriced"] += 1
         else:
@@ -61,6 +62,8 @@ class Costs:
 
     def _add(self, currency: str, source: str, amount: str) -> None:
         sources = self.money.setdefault(currency, {})
+        if source not in sources and len(sources) >= models_max:
+            source = OTHERS
         sources[source] = add(sources.get(source, "0"), amount)
 
     def usage(self) -> dict[str, dict[str, int]]:
@@ -74,7 +77,8 @@ class Costs:
 
     def tokens(self) -> int:
         """All tokens that were told, in and out; a lower bound if `without_usage` isn't zero."""
-        return sum(sum(line[n] for n in TOKENS[:4]) for outcomes in self.lines.values() for line in outcomes.values())
+        lines = (line for outcomes in self.lines.values() for line in outcomes.values())
+        return min(sum(sum(line[n] for n in TOKENS[:4]) for line in lines), int_max)
 
     def amount(self, currency: str) -> Decimal:
         """The money spent in a currency, all sources together; a lower bound if `unpriced` isn't zero."""

@@ -54,29 +54,28 @@ class Memory:
         """The size of `view`, as JSON, values held out of line by reference."""
         return self.base_bytes if self.overlay is None else self.overlay_bytes
 
-    def _put(self, record: RecordedEvent, key: str, entry: Entry | None) -> None:
-        in_base = self.overlay is None or not record.epoch
-        entries = self.base if self.overlay is None or in_base else self.overlay
+    def _put(self, key: str, entry: Entry | None) -> None:
+        entries = self.base if self.overlay is None else self.overlay
         grown = _size(key, entry) - _size(key, entries.pop(key, None))
         if entry is not None:
             entries[key] = entry
-        if in_base:
+        if self.overlay is None:
             self.base_bytes += grown
         else:
             self.overlay_bytes += grown
 
-    def on_set(self, record: RecordedEvent, event: e.MemorySet) -> None:
+    def on_set(self, _: RecordedEvent, event: e.MemorySet) -> None:
         """A key gets a value."""
-        self._put(record, event.key, _entry(event.value))
+        self._put(event.key, _entry(event.value))
 
-    def on_deleted(self, record: RecordedEvent, event: e.MemoryDeleted) -> None:
+    def on_deleted(self, _: RecordedEvent, event: e.MemoryDeleted) -> None:
         """A key is gone."""
-        self._put(record, event.key, None)
+        self._put(event.key, None)
 
-    def on_reset(self, record: RecordedEvent, _: e.MemoryReset) -> None:
+    def on_reset(self, _: RecordedEvent, __: e.MemoryReset) -> None:
         """All keys are gone."""
-        for key in list(self.base if self.overlay is None or not record.epoch else self.overlay):
-            self._put(record, key, None)
+        for key in list(self.base if self.overlay is None else self.overlay):
+            self._put(key, None)
 
     def begin(self) -> None:
         """A step starts from the committed memory."""

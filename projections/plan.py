@@ -44,17 +44,17 @@ class Plan:
         if event.plan is not None:
             self.base = [dict(task) for task in event.plan]
 
-    def on_set(self, record: RecordedEvent, event: e.PlanSet) -> None:
+    def on_set(self, _: RecordedEvent, event: e.PlanSet) -> None:
         """The whole plan."""
         tasks = [dict(task) for task in event.tasks]
-        if self.overlay is None or not record.epoch:
+        if self.overlay is None:
             self.base = tasks
         else:
             self.overlay = tasks
 
-    def on_updated(self, record: RecordedEvent, event: e.PlanUpdated) -> None:
+    def on_updated(self, _: RecordedEvent, event: e.PlanUpdated) -> None:
         """One task."""
-        tasks = self.base if self.overlay is None or not record.epoch else self.overlay
+        tasks = self.view
         for place, task in enumerate(tasks):
             if task["id"] == event.task_id:
                 tasks[place] = task | {"status": event.status} | ({} if event.note is None else {"note": event.note})

@@ -7,7 +7,7 @@ never been written. Events of types that nothing here names change nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
@@ -64,6 +64,14 @@ def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False
             continue
         projection.apply(record)
     return projection
+
+
+def foldable(records: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:
+    """The same records. Raises Unfoldable at one that is unreadable or of a newer version."""
+    for record in records:
+        if isinstance(record.event, UnreadableEvent | NewerEvent):
+            raise unfoldable(record)
+        yield record
 
 
 def unfoldable(record: RecordedEvent) -> Unfoldable:

@@ -39,7 +39,7 @@ class Steps:
     """See the module.
 
     `recent` holds [id, index, attempts, entries, seq of its end] of the last completed steps, oldest first; `failures`
-    [seq, step id, attempt, kind, error] since a step last completed; `attempts` how often each step that isn't
+    [seq, step id, attempt, kind, error] since a step last completed, but for those that left the agent; `attempts` how often each step that isn't
     complete has failed; `uses` how often each repeated name has completed; `redo` the step that failed last, if none
     was started since; `spent` each `do` without a key that sent something.
     """
@@ -100,6 +100,11 @@ class Steps:
         error = {name: value for name, value in event.error.items() if name != "traceback"}
         self.failures.append([record.seq, step.id, step.attempt, step.kind, error | {"transient": event.transient}])
 
+    def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
+        """A round is over: the next one isn't told of the failures that left the agent."""
+        left = {step for step, _ in event.left}
+        self.failures = [failure for failure in self.failures if failure[1] not in left]
+
     def on_signal_taken(self, _: RecordedEvent, event: e.SignalTaken) -> None:
         """The open step has looked into the inbox."""
         if self.open is not None:
@@ -120,5 +125,6 @@ HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.StepStarted: Steps.on_started,
     e.StepCompleted: Steps.on_completed,
     e.StepFailed: Steps.on_failed,
+    e.RunRetryScheduled: Steps.on_retry_scheduled,
     e.SignalTaken: Steps.on_signal_taken,
 }

@@ -46,12 +46,13 @@ class Extent:
 
 @dataclass(slots=True)
 class Transcript:
-    """The committed context, and what the open step would make of it."""
+    """The committed context, what the open step would make of it, and somebody else's summary that waits for its end."""
 
     VERSION: ClassVar[int] = 1
 
     base: Extent = field(default_factory=Extent)
     overlay: Extent | None = None
+    later: list[int] | None = None
 
     @property
     def view(self) -> Extent:
@@ -64,14 +65,15 @@ class Transcript:
             self.base.add(record, message["role"], message.get("message_id"))
 
     def on_message(self, record: RecordedEvent, event: e.MessageAppended) -> None:
-        """The owner's messages in an open step go to its overlay."""
-        extent = self.base if self.overlay is None or not record.epoch else self.overlay
-        extent.add(record, event.role, event.message_id)
+        """The messages of an open step go to its overlay."""
+        self.view.add(record, event.role, event.message_id)
 
     def on_compacted(self, record: RecordedEvent, event: e.ContextCompacted) -> None:
-        """A summary stands in for the messages up to a seq."""
-        extent = self.base if self.overlay is None or not record.epoch else self.overlay
-        extent.compacted = [record.seq, event.upto_seq]
+        """A summary stands in for the messages up to a seq; an open step sees only its own."""
+        if self.overlay is None or record.epoch:
+            self.view.compacted = [record.seq, event.upto_seq]
+        else:
+            self.later = [record.seq, event.upto_seq]
 
     def begin(self) -> None:
         """A step starts: what it appends is uncommitted; what an earlier entry appended is dropped."""
@@ -80,21 +82,25 @@ class Transcript:
     def commit(self) -> None:
         """The step completed."""
         if self.overlay is not None:
-            self.base, self.overlay = self.overlay, None
+            self.base = self.overlay
+        self.drop()
 
     def drop(self) -> None:
         """The step failed."""
         self.overlay = None
+        if self.later is not None and self.later > (self.base.compacted or []):
+            self.base.compacted = self.later
+        self.later = None
 
     def dump(self) -> dict[str, Any]:
         """As JSON."""
         return {name: extent and {n: getattr(extent, n) for n in extent.__slots__} for name, extent in
-                (("base", self.base), ("overlay", self.overlay))}  # fmt: skip
+                (("base", self.base), ("overlay", self.overlay))} | {"later": self.later}  # fmt: skip
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Transcript:
         """The inverse of `dump`."""
-        return cls(Extent(**data["base"]), Extent(**data["overlay"]) if data["overlay"] else None)
+        return cls(Extent(**data["base"]), Extent(**data["overlay"]) if data["overlay"] else None, data["later"])
 
 
 HANDLERS: Final[Mapping[type[Event], Any]] = {
@@ -131,15 +137,15 @@ def messages(records: Iterable[RecordedEvent], *, compacted: bool = False) -> It
 
 
 def _compacted(records: Iterable[RecordedEvent]) -> Iterator[Message]:
-    held: list[Message] = []
+    summaries, held, upto = list[Message](), list[Message](), 0
     for item in _walk(records):
         if isinstance(item, Message):
-            held.append(item)
-        else:
-            event = item.event
-            summary = Message(item.seq, "system", event.summary if isinstance(event, e.ContextCompacted) else None)
-            upto = event.upto_seq if isinstance(event, e.ContextCompacted) else 0
-            held = [summary, *(message for message in held if message.seq > upto)]
+            if item.seq > upto:
+                held.append(item)
+        elif isinstance(event := item.event, e.ContextCompacted) and item.seq > (summaries[0].seq if summaries else 0):
+            summaries, upto = [Message(item.seq, "system", event.summary)], event.upto_seq
+            held = [message for message in held if message.seq > upto]
+    yield from summaries
     yield from held
 
 
@@ -169,7 +175,7 @@ def _walk(records: Iterable[RecordedEvent]) -> Iterator[Message | RecordedEvent]
                 continue
             case _:
                 continue
-        if pending is None or not record.epoch:
+        if pending is None or (item is record and not record.epoch):  # somebody else's summary is of no step
             yield item
         else:
             pending.append(item)

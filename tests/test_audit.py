@@ -2,9 +2,9 @@
 
 import re
 import sqlite3
-import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import orjson
@@ -109,7 +109,7 @@ class Forger:
         unknown: dict[tuple[str, str], Unknown] = {}
         ends: dict[tuple[str, str, int], StepEnd] = {}
         prev = None
-        derived = Derived(run_id, lambda seq: records[seq - 1].event.args)
+        derived = Derived(run_id, lambda seq: getattr(records[seq - 1].event, "args", None))
         start = datetime(2026, 1, 2, tzinfo=UTC)
         for seq, item in enumerate(events, 1):
             event, epoch = item if isinstance(item, tuple) else (item, 0)
@@ -380,7 +380,8 @@ class Tampered(MemoryStore):
 
     def __init__(self, source):
         super().__init__(clock=source.clock)
-        self._tables, self._recorder = source._tables, source._recorder
+        self._tables = {name: dict(rows) for name, rows in source._tables.items()}
+        self._recorder = source._recorder  # read only
         self.rows = list(source.read_raw("r"))
 
     def read_raw(self, run_id, after=0, upto=None):
@@ -405,10 +406,14 @@ class Tampered(MemoryStore):
         return self
 
 
+@cache
+def _whole_store():
+    return whole(Journal(MemoryStore(clock=FakeClock()))).store
+
+
 def whole_rows():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return Tampered(whole(Journal(MemoryStore(clock=FakeClock()))).store)
+    """The rows of a whole run, to be changed: each time a copy."""
+    return Tampered(_whole_store())
 
 
 def changed(seq, change):

@@ -1,7 +1,6 @@
 """The commands: what they print, where, and with which exit code."""
 
 import json
-import os
 
 import pytest
 from click.testing import CliRunner
@@ -50,7 +49,8 @@ def fill(path):
             [
                 e.ModelStarted(call_id="m1", model="claude", request_hash="h", request_shape="s", attempt=1),
                 e.ModelCompleted(
-                    call_id="m1", attempt=1, response={}, cost={"amount": "0.5", "currency": "USD", "source": "reported"},
+                    call_id="m1", attempt=1, response={},
+                    cost={"amount": "0.5", "currency": "USD", "source": "reported"},
                     usage={"input": 10, "output": 5, "cache_read": 3, "cache_write": 2},
                 ),
                 e.MemorySet(key="total", value=42),
@@ -105,7 +105,7 @@ def loaded(db, *words):
 
 
 def test_ls(db):
-    """`ls` lists the runs, newest change first, data to stdout and prose to stderr."""
+    """`ls` lists the runs, newest first, data to stdout and prose to stderr."""
     result = run(db, "ls")
     assert 0 == result.exit_code
     assert ["RUN", "alpha-2", "alpha-1"] == [row.split()[0] for row in result.stdout.splitlines()]
@@ -236,7 +236,8 @@ def test_diff(db):
 
 @pytest.mark.parametrize(
     ("ref", "expected"),
-    [("alpha-1", ("alpha-1", 11)), ("@last", ("alpha-2", 7)), ("@last-failed@2", ("alpha-2", 2)), ("alpha-1@-1", ("alpha-1", 10)),
+    [("alpha-1", ("alpha-1", 11)), ("@last", ("alpha-2", 7)), ("@last-failed@2", ("alpha-2", 2)),
+     ("alpha-1@-1", ("alpha-1", 10)),
      ("alpha-2@23:59:59", ("alpha-2", 7)), ("alpha-2@2999-01-01T00:00", ("alpha-2", 7))],
 )  # fmt: skip
 def test_references(db, ref, expected):
@@ -302,7 +303,7 @@ def test_reading_makes_no_store(tmp_path, word):
     path = tmp_path / "none.db"
     words = {"show": ["r"], "replay": ["r"], "export": ["r"], "diff": ["r", "s"]}.get(word, [])
     result = run(str(path), word, *words)
-    assert (75, []) == (result.exit_code, os.listdir(tmp_path))
+    assert (75, []) == (result.exit_code, list(tmp_path.iterdir()))
     assert "runjournal demo" in result.stderr
 
 
@@ -339,7 +340,8 @@ def test_unexpected_error(db, monkeypatch):
 
 VIEWS = [
     ["ls"], ["show", "alpha-2"], ["show", "alpha-2", "--events", "--full"], ["show", "alpha-2", "--calls"],
-    ["show", "alpha-2", "--messages", "--full"], ["replay", "alpha-2"], ["diff", "alpha-1", "alpha-2"], ["audit"], ["verify"],
+    ["show", "alpha-2", "--messages", "--full"], ["replay", "alpha-2"], ["diff", "alpha-1", "alpha-2"],
+    ["audit"], ["verify"],
     ["tail"], ["export", "alpha-2"], ["db", "info"], ["checkpoint", "ls", "alpha-2"],
 ]  # fmt: skip
 

@@ -120,7 +120,7 @@ def test_default_store(tmp_path, db):
     assert 75 == run("ls", cwd=tmp_path).returncode
     assert 0 == run("ls", cwd=tmp_path, env={**os.environ, "RUNJOURNAL_DB": db}).returncode
     assert 75 == run("--db", "none.db", "ls", cwd=tmp_path, env={**os.environ, "RUNJOURNAL_DB": db}).returncode
-    assert [] == os.listdir(tmp_path)
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_tail_follows(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock, get_ident
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -109,6 +109,14 @@ class _Reads(ABC):
         found: Import | None = self._row("imports", (run_id,))
         return found
 
+    @abstractmethod
+    def _runs(self) -> list[str]: ...
+
+    def born(self) -> Iterator[str]:
+        """Every run that has a first event, in the order of these."""
+        first = [(position, run_id) for run_id in self._runs() for _, position, _, _ in self.read_raw(run_id, 0, 1)]
+        yield from (run_id for _, run_id in sorted(first))
+
 
 class _Transaction(_Reads):
     """Changes that wait for the commit, over the tables that they will go to. A row that is None goes."""
@@ -157,6 +165,25 @@ class _Transaction(_Reads):
         self.changes["runs"][run_id,] = write.head
         for digest, body in write.blobs:
             self._add("blobs", (digest,), body)
+        self._index(write)
+        if write.imported is not None:
+            self.changes["imports"][run_id,] = write.imported
+        return list(range(first, first + len(write.events)))
+
+    def _runs(self) -> list[str]:
+        self._open()
+        return [key[0] for key in {**self.tables["runs"], **self.changes["runs"]}]
+
+    def reindex(self, writes: Iterable[Write]) -> None:
+        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead."""
+        self._open()
+        for name in ("effects", "unknowns", "lines", "step_ends"):
+            self.changes[name] = dict.fromkeys({**self.tables[name], **self.changes[name]})
+        for write in writes:
+            self.changes["runs"][write.head.run_id,] = write.head
+            self._index(write)
+
+    def _index(self, write: Write) -> None:
         for effect in write.effects:
             self._add("effects", effect[:2], effect)
         for key in write.known:
@@ -167,9 +194,6 @@ class _Transaction(_Reads):
             self.changes["step_ends"][end[:3]] = end
         if write.newest is not None:
             self.changes["lines"][write.newest[:1]] = write.newest
-        if write.imported is not None:
-            self.changes["imports"][run_id,] = write.imported
-        return list(range(first, first + len(write.events)))
 
     def _add(self, table: str, key: _Key, row: Any) -> None:
         """The first row stays."""
@@ -207,6 +231,15 @@ class MemoryStore(_Reads):
     def _check(self) -> None:
         if self._closed:
             raise StoreClosed("memory: this store was closed, and what it held is gone")
+
+    def index_stale(self) -> bool:
+        """Never: nothing is migrated here."""
+        return False
+
+    def _runs(self) -> list[str]:
+        self._check()
+        with self._lock:
+            return [key[0] for key in self._tables["runs"]]
 
     # Writing.
 

@@ -170,6 +170,10 @@ class SQLiteStore(SQLiteWideReads):
         if self._closed:
             raise closed(self._path)
 
+    def index_stale(self) -> bool:
+        """Whether the index tables wait for a `reindex`: after a migration that made them."""
+        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'index' AND value = 'stale'"))
+
     # Writing.
 
     def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:

@@ -46,6 +46,7 @@ _CHECKPOINT_BEFORE: Final = (
     "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND (seq, fold) < (?, ?) "
     "ORDER BY seq DESC, fold DESC LIMIT 1"
 )
+_BORN: Final = "SELECT position, run_id FROM events WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM events"
 
 
@@ -202,6 +203,13 @@ class SQLiteReads(ABC):
         """Where an imported run came from."""
         rows = self._rows(_IMPORTED, (run_id,))
         return Import._make(rows[0]) if rows else None
+
+    def born(self) -> Iterator[str]:
+        """Every run that has a first event, in the order of these."""
+        after = 0
+        while page := self._rows(_BORN, (after, read_page_events_max)):
+            yield from (run_id for _, run_id in page)
+            after = page[-1][0]
 
 
 class SQLiteWideReads(SQLiteReads):

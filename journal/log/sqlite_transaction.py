@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import apsw
@@ -19,6 +20,8 @@ from .store import Write
 T = TypeVar("T")
 
 _CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
+_RESTORE: Final = _CREATE.replace("INSERT", "INSERT OR REPLACE")
+_DERIVED: Final = ("effects", "unknowns", "lines", "step_ends")
 _GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
 _ADVANCE: Final = f"UPDATE runs SET updated_at = ?, head_seq = ?, head_hash = ? {_GUARD}"
 _REPLACE: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in Head._fields[1:])} {_GUARD}"
@@ -97,6 +100,35 @@ class SQLiteTransaction(SQLiteReads):
             self.failed = error
             raise
         return list(positions)
+
+    def reindex(self, writes: Iterable[Write]) -> None:
+        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead."""
+        self.check()
+        try:
+            with self._without_triggers("effects"):
+                for table in _DERIVED:
+                    self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+                for write in writes:
+                    self._connection.execute(_RESTORE, write.head)
+                    self._write_rows(write)
+            self._connection.execute("DELETE FROM meta WHERE key = 'index'")
+        except apsw.Error as error:
+            self.failed = translate(error, self._path)
+            raise self.failed from error
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    @contextmanager
+    def _without_triggers(self, table: str) -> Generator[None]:
+        """Triggers refuse what only a rebuild may do; they are back before the commit."""
+        query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? ORDER BY name"
+        triggers = fetch(self._connection, query, (table,))
+        for name, _ in triggers:
+            self._connection.execute(f'DROP TRIGGER "{name}"')
+        yield
+        for _, sql in triggers:
+            self._connection.execute(sql)
 
     def _move_head(self, before: Head | None, head: Head) -> None:
         connection = self._connection

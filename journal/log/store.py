@@ -7,7 +7,7 @@ nothing is written. Who may append what is in `authority.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -141,6 +141,10 @@ class Reading(Protocol):
         """Where an imported run came from."""
         ...
 
+    def born(self) -> Iterator[str]:
+        """Every run that has a first event, in the order of these."""
+        ...
+
 
 class Transaction(Reading, Protocol):
     """One write transaction. What isn't written through it isn't written."""
@@ -149,12 +153,24 @@ class Transaction(Reading, Protocol):
         """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         ...
 
+    def reindex(self, writes: Iterable[Write]) -> None:
+        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
+
+        A write's head replaces the run's row, whatever that was; its events and blobs are there already and are none
+        of this. `writes` may read through this transaction as it goes.
+        """
+        ...
+
 
 class Store(Reading, Protocol):
     """A store of runs. Safe to share between threads, never across a fork."""
 
     url: str
     clock: Clock
+
+    def index_stale(self) -> bool:
+        """Whether the index tables wait for a `reindex`: after a migration that made them."""
+        ...
 
     def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:
         """Run `decide` inside the write lock and commit what it wrote; if it raises, nothing is written.

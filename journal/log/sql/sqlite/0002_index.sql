@@ -61,3 +61,6 @@ CREATE INDEX runs_by_status ON runs (status, run_id);
 CREATE INDEX runs_by_parent ON runs (parent_run_id, run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX effects_by_run ON effects (run_id);
 CREATE INDEX unknowns_by_run ON unknowns (run_id);
+
+-- What was there before has no rows yet: whoever opens the store next makes them.
+INSERT INTO meta (key, value) SELECT 'index', 'stale' WHERE EXISTS (SELECT 1 FROM events);

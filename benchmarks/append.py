@@ -1,0 +1,97 @@
+"""`Journal.append` of one 300-byte event, durable, beside the same row put into the same table by bare apsw.
+
+The two take turns operation by operation, each on a file of its own whose WAL is past its first checkpoint, so that
+neither pays for a WAL that grows. The table is the store's own: made by the store, its triggers and indexes included.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+from measure import Pairs, spread, timed
+
+from runjournal.journal import Journal
+from runjournal.log import events as e
+from runjournal.log import owner
+
+WARM_UP = 1_500
+GROUP = 100
+
+
+def claimed(journal: Journal, run_id: str = "r") -> None:
+    """A run that this process owns, with epoch 1."""
+    me = owner.here()
+    claim = e.RunClaimed(journal.by, 1, 3600.0, me.host, me.boot_id, me.pid_ns, me.pid, me.started)
+    journal.append(run_id, [e.RunQueued(kind="bench", input=None), claim], expect=0)
+
+
+def event() -> e.CostRecorded:
+    """A durable event whose data has 300 bytes."""
+    return e.CostRecorded(amount="0.0125", currency="USD", source="x" * 244)
+
+
+class Bare:
+    """The same row into the same table, by apsw alone."""
+
+    def __init__(self, path: Path, journal: Journal) -> None:
+        self.rows = [
+            (position, run_id, seq, kind, body)
+            for run_id in ("r",)
+            for seq, position, kind, body in journal.store.read_raw(run_id)
+        ]
+        with Journal.open(path) as made:  # the store's own table, with its triggers
+            claimed(made)
+        self.connection = apsw.Connection(str(path))
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {64 * 1024 * 1024}"):
+            self.connection.execute(f"PRAGMA {pragma}").fetchall()
+        self.connection.execute("UPDATE runs SET head_seq = 1000000000")
+        self.seq = 2
+        self.body = self.rows[-1][4]
+
+    def insert(self) -> None:
+        """One durable row."""
+        self.seq += 1
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute(
+            "INSERT INTO events (run_id, seq, type, body) VALUES (?, ?, ?, ?)", ("r", self.seq, "cost.recorded", self.body)
+        )
+        self.connection.execute("COMMIT")
+
+
+def measure(folder: Path, pairs: int = 15) -> dict[str, float]:
+    """Ours / bare, the median of each group of operations: {median, low, high}."""
+    with Journal.open(folder / "ours.db") as journal:
+        claimed(journal)
+        journal.append("r", [event()], expect=2, epoch=1)
+        bare = Bare(folder / "bare.db", journal)
+        seq = 3
+
+        def ours() -> None:
+            nonlocal seq
+            journal.append("r", [event()], expect=seq, epoch=1)
+            seq += 1
+
+        return grouped(ours, bare.insert, pairs)
+
+
+def grouped(first: Callable[[], None], second: Callable[[], None], groups: int) -> dict[str, float]:
+    """Single operations in turn; each group gives the ratio of its two medians."""
+    for _ in range(WARM_UP):
+        first()
+        second()
+    ratios: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(groups):
+            pairs = Pairs([], [])
+            for _ in range(GROUP):
+                pairs.first.append(timed(first))
+                pairs.second.append(timed(second))
+            ratios.append(sorted(pairs.first)[GROUP // 2] / sorted(pairs.second)[GROUP // 2])
+    finally:
+        gc.enable()
+    return spread(ratios)

@@ -1,0 +1,75 @@
+"""All figures, measured side by side in one run; prints them and writes `bench-report.json`.
+
+    python benchmarks/run.py [--quick]
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import append
+import apsw
+import replay
+import sizes
+
+GOALS = {
+    "append_store_ratio": ("<=", 1.3),
+    "replay_ratio": (">=", 3.0),
+    "recover_ratio": ("<=", 1.5),
+    "bytes_ratio": ("<=", 2.4),
+    "audit_peak_mb": ("<=", 150),
+    "export_peak_mb": ("<=", 150),
+    "help_ratio": ("<=", 1.6),
+}
+
+
+def figures(folder: Path, pairs: int) -> dict[str, Any]:
+    """Every figure, by name."""
+    found: dict[str, Any] = {"append_store_ratio": append.measure(folder, pairs)}
+    replayed = replay.measure(folder, pairs)
+    found["replay_ratio"] = replayed.ratio()
+    found["replay_events_per_s"] = round(replay.EVENTS / statistics.median(replayed.second))
+    found["recover_ratio"] = sizes.recover(folder, pairs).ratio()
+    found["bytes_ratio"] = sizes.bytes_ratio(folder)
+    found["audit_peak_mb"] = sizes.peak_mb(folder / "long.db", "audit", "r")
+    found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")
+    found["help_ratio"] = sizes.help_ratio(pairs)
+    return found
+
+
+def main() -> None:
+    """Measure, print, write."""
+    pairs = 5 if "--quick" in sys.argv else 15
+    with tempfile.TemporaryDirectory() as folder:
+        found = figures(Path(folder), pairs)
+    report = {
+        "pairs": pairs,
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "runjournal": version("runjournal"),
+        "machine": platform.machine(),
+        "figures": found,
+        "goals": {name: f"{sign} {goal}" for name, (sign, goal) in GOALS.items()},
+    }
+    Path("bench-report.json").write_text(json.dumps(report, indent=2) + "\n")
+    for name, value in found.items():
+        middle = value["median"] if isinstance(value, dict) else value
+        extent = f"  ({value['low']} to {value['high']})" if isinstance(value, dict) else ""
+        goal = GOALS.get(name)
+        met = "" if goal is None else ("  goal " + " ".join(map(str, goal)) + ("  met" if _met(middle, goal) else "  MISSED"))
+        sys.stdout.write(f"{name:<22} {middle:>10}{extent}{met}\n")
+
+
+def _met(value: float, goal: tuple[str, float]) -> bool:
+    return value <= goal[1] if goal[0] == "<=" else value >= goal[1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What a long run costs: recovery beside a short one, bytes on disk, memory of audit and export, the help's start."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import Pairs, interleaved, spread
+from replay import our_run
+
+from runjournal.journal import Journal
+
+LONG = 300_000
+SHORT = 1_000
+
+
+def long_run(path: Path) -> Path:
+    """A store with one run of 300,000 messages."""
+    if not path.exists():
+        our_run(path, LONG).close()
+    return path
+
+
+def recover(folder: Path, pairs: int = 15) -> Pairs:
+    """`journal.state` from a checkpoint and a tail of 100 events: a run of 300,000 events, and one of 1,000."""
+    journals: list[Journal] = []
+    for name, count in (("long.db", LONG), ("short.db", SHORT)):
+        journal = Journal.open(long_run(folder / name) if count == LONG else folder / name)
+        if count == SHORT:
+            our_run(folder / name, SHORT).close()
+        journal.store.drop_checkpoints("r")
+        journal.checkpoint("r")
+        head = journal.head("r").head_seq
+        from runjournal.log.events import MessageAppended  # noqa: PLC0415 - next to its only use
+
+        journal.append("r", [MessageAppended("user", "x" * 300)] * 100, expect=head, epoch=1)
+        journals.append(journal)
+    try:
+        return interleaved(lambda: journals[0].state("r"), lambda: journals[1].state("r"), pairs)
+    finally:
+        for journal in journals:
+            journal.close()
+
+
+def bytes_ratio(folder: Path, count: int = 20_000) -> float:
+    """The whole file / the payload: 20,000 messages of 300 bytes, no checkpoints."""
+    path = folder / "bytes.db"
+    journal = our_run(path, count)
+    journal.store.drop_checkpoints()
+    journal.close()
+    whole = sum(os.path.getsize(f"{path}{suffix}") for suffix in ("", "-wal") if os.path.exists(f"{path}{suffix}"))
+    return round(whole / (300 * (count - 2)), 3)
+
+
+def peak_mb(store: Path, *command: str) -> float:
+    """The peak memory, in MB of 2**20 bytes, of a command of ours on a store."""
+    script = (
+        "import resource, subprocess, sys; "
+        "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    program = [sys.executable, "-m", "runjournal.cli", "--db", str(store), *command]
+    out = subprocess.run([sys.executable, "-c", script, *program], capture_output=True, text=True, check=True)  # noqa: S603
+    return round(int(out.stdout) / 1024, 1)
+
+
+def help_ratio(pairs: int = 15) -> dict[str, float]:
+    """`runjournal --help` / `python -c "import click"`: user + system seconds of the whole process."""
+    ours = [sys.executable, "-m", "runjournal.cli", "--help"]
+    theirs = [sys.executable, "-c", "import click"]
+    return spread([_cpu_s(ours) / _cpu_s(theirs) for _ in range(pairs)])
+
+
+def _cpu_s(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)  # noqa: S603
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
