@@ -12,8 +12,10 @@ from .safe import line
 if TYPE_CHECKING:
     from runjournal.journal import Journal
 
-HELP: Final = "RUN: an id, a unique prefix of one, @last, @last-failed (the newest). "
+HELP: Final = (
+    "RUN: an id, a unique prefix of one, @last, @last-failed (the newest). "
     "RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
+)
 _shown_max: Final = 5
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?")
 _NUMBER: Final = re.compile(r"-?\d{1,18}")

@@ -12,12 +12,13 @@ if __name__ != "runjournal":
     raise ImportError(f"import this package as runjournal, not as {__name__}")
 
 if TYPE_CHECKING:
-    from runjournal.appender import Batch
-    from runjournal.checkpoints import CheckpointPolicy, CheckpointWarning
-    from runjournal.journal import Journal, Place
     from runjournal.log.base import Event, RecordedEvent, register
     from runjournal.log.errors import JournalError
     from runjournal.projections.state import Projection, RunState
+
+    from .appender import Batch
+    from .checkpoints import CheckpointPolicy, CheckpointWarning
+    from .journal import Journal, Place
 
 _HOMES = {
     "Batch": "runjournal.appender",

@@ -19,7 +19,7 @@ from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument, RunNotFound, StoreBusy
 from runjournal.log.head import Head
-from runjournal.log.store import Checkpoint, Store
+from runjournal.log.store import Checkpoint, Store, all_heads
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
 from runjournal.projections.findings import Finding as Finding
@@ -33,7 +33,6 @@ from .checkpoints import fold_name, seal, unseal
 _DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _blobs_checked_max: Final = 4_096
 """Digests of blobs that were just found sound, so that one that many events share is read once."""
-_heads_page: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +345,7 @@ def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
 
 
 def _ids_of_rows(store: Store) -> Iterator[str]:
-    after: tuple[str, str] | None = None
-    while page := store.heads(after=after, limit=_heads_page):
-        yield from (head.run_id for head in page)
-        after = (page[-1].updated_at, page[-1].run_id)
+    yield from (head.run_id for head in all_heads(store))
 
 
 def _ids_of_events(store: Store) -> Iterator[str]:

@@ -27,7 +27,7 @@ from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
 from runjournal.log.limits import clock_skew_s, read_page_events_max, wal_size_limit_bytes
-from runjournal.log.store import Store
+from runjournal.log.store import Store, all_heads
 from runjournal.projections.findings import command, show_events, shown
 from runjournal.projections.state import RunState
 
@@ -39,7 +39,6 @@ disk_free_min_bytes: Final = 256 * 1024 * 1024
 """Less room than this on the disk of the store is a finding."""
 runs_named_max: Final = 10
 """Runs that one check names; of the others it tells the number."""
-_heads_page: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,10 +330,7 @@ class _Patient:
         yield Check("tail", None, what) if relaxed else Check("tail", True, "the last event was a durable commit")
 
     def _heads(self, status: str) -> Iterator[Head]:
-        after: tuple[str, str] | None = None
-        while page := self.store.heads(status=(status,), after=after, limit=_heads_page):
-            yield from page
-            after = (page[-1].updated_at, page[-1].run_id)
+        return all_heads(self.store, status=(status,))
 
     def _command(self, name: str) -> str:
         return f"runjournal {name} --db {shlex.quote(self.url)}"

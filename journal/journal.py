@@ -21,7 +21,7 @@ from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s
 from runjournal.log.shapes import TIME
 from runjournal.log.opening import open_store
-from runjournal.log.store import Import, Store
+from runjournal.log.store import Import, Store, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold, foldable
 
@@ -195,17 +195,9 @@ class Journal:
         for word in status:
             if word not in STATUSES:
                 raise InvalidArgument(f"status: expected one of {', '.join(STATUSES)}, got {word[:40]!r}")
-        after: tuple[str, str] | None = None
-        while True:
-            page = self.store.heads(
-                status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=100
-            )
-            for head in page:
-                if not tags or tags.items() <= orjson.loads(head.tags).items():
-                    yield head
-            if not page:
-                return
-            after = (page[-1].queued_at, page[-1].run_id)
+        for head in all_heads(self.store, status=status, kind=kind, parent=parent, prefix=prefix, since=since):
+            if not tags or tags.items() <= orjson.loads(head.tags).items():
+                yield head
 
     def events(
         self,

@@ -148,12 +148,12 @@ def tampered(checkpoint, **changes):
     """A checkpoint with other content, sound in itself."""
     content = orjson.loads(checkpoint.body.partition(b"\n")[2]) | changes
     text = dump_bytes(content)
-    return Checkpoint(
-        checkpoint.run_id, checkpoint.seq, content["fold"], digest_of(text).encode() + b"\n" + text
-    )
+    return Checkpoint(checkpoint.run_id, checkpoint.seq, content["fold"], digest_of(text).encode() + b"\n" + text)
 
 
 def put(journal, checkpoint):
+    """In the place of the one there is at its seq."""
+    journal.store.drop_checkpoints(R, checkpoint.seq)
     journal.store.save_checkpoint(checkpoint, 99)
 
 
@@ -381,7 +381,9 @@ def test_own_projection_of_another_version(journal, monkeypatch):
         assert {"a": 1} == journal.fold(Words, R).counts
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), ZeroDivisionError(), InvalidArgument("x"), AttributeError()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), ZeroDivisionError(), InvalidArgument("x"), AttributeError()], ids=repr
+)
 def test_own_projection_that_cannot_load(journal, monkeypatch, error):
     """A projection whose load raises, whatever it raises, is folded from the start, with a warning."""
     journal.append(R, [e.RunQueued("demo", None), e.NoteAdded("a")], expect=0)

@@ -28,7 +28,9 @@ from runjournal.log.limits import inline_value_bytes_max, int_max, int_min, json
 from runjournal.testing import generate, strategies
 
 AT = "2026-11-29T13:28:05.123456Z"
-BUILTIN = sorted((cls for name, cls in base.registered().items() if not name.startswith("x.")), key=lambda cls: cls.TYPE)
+BUILTIN = sorted(
+    (cls for name, cls in base.registered().items() if not name.startswith("x.")), key=lambda cls: cls.TYPE
+)
 
 FIRST = (
     b'{"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":0,"step":null,"prev":null,'
@@ -134,7 +136,13 @@ def test_chain_link_and_gap():
 @pytest.mark.parametrize("place", range(1, 6))
 def test_each_part_is_hashed(place):
     """Run id, seq, type and body all count, and none can lend a byte to its neighbour."""
-    others = [("ru", 1, "n-1", b"{}"), ("run", 2, "t", b"{}"), ("run", 1, "u", b"{}"), ("run", 1, "t", b"{} "), ("run", 1, "t\0{", b"}")]
+    others = [
+        ("ru", 1, "n-1", b"{}"),
+        ("run", 2, "t", b"{}"),
+        ("run", 1, "u", b"{}"),
+        ("run", 1, "t", b"{} "),
+        ("run", 1, "t\0{", b"}"),
+    ]
     assert event_hash("run", 1, "t", b"{}") != event_hash(*others[place - 1])
 
 
@@ -259,7 +267,9 @@ def test_unstorable(value):
     assert "$.value.a[1].b" == refusal.value.path
 
 
-@pytest.mark.parametrize("value", [int_min, int_max, 0, -0.0, 5e-324, 1.7976931348623157e308, "\0", "\U0010ffff", "", {}, []])
+@pytest.mark.parametrize(
+    "value", [int_min, int_max, 0, -0.0, 5e-324, 1.7976931348623157e308, "\0", "\U0010ffff", "", {}, []]
+)
 def test_storable_at_the_edge(value):
     """The last values inside the bounds come back equal, type for type, NUL in a payload too."""
     assert same(value, back(note(value)).value)
@@ -275,7 +285,12 @@ def test_keys_are_text(key):
 
 @pytest.mark.parametrize(
     ("value", "path"),
-    [("\ud800", "$"), (["x", "\udfff"], "$[1]"), ({"a": {"\ud800": 1}}, "$.a"), ({"a": {"b": ["\udc80x"]}}, "$.a.b[0]")],
+    [
+        ("\ud800", "$"),
+        (["x", "\udfff"], "$[1]"),
+        ({"a": {"\ud800": 1}}, "$.a"),
+        ({"a": {"b": ["\udc80x"]}}, "$.a.b[0]"),
+    ],
 )
 def test_lone_surrogates(value, path):
     """Half a character is refused, in values and in keys, with its place."""
@@ -362,7 +377,9 @@ def test_fields_equal_or_refused(cls, rng, data):
 # --- ids, names, times ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run_id", ["", "a" * 129, ".a", "-a", "_a", "a b", "a/b", "ä", "a\0", "a\n", None, 1, b"a"], ids=repr)
+@pytest.mark.parametrize(
+    "run_id", ["", "a" * 129, ".a", "-a", "_a", "a b", "a/b", "ä", "a\0", "a\n", None, 1, b"a"], ids=repr
+)
 def test_run_id_refused(run_id):
     """A run id is 1 to 128 of A-Z a-z 0-9 . _ -, starting with a letter or digit; NUL and a newline are neither."""
     with pytest.raises(InvalidArgument):
@@ -382,7 +399,9 @@ def test_names_refused(name):
         codec.draft(e.MemoryDeleted(name), at=AT, by="w")
 
 
-@pytest.mark.parametrize("by", ["", "a\0", "a\n", "\x1b[31m", "a" * 513, "\ud800", None, 7], ids=lambda by: repr(by)[:20])
+@pytest.mark.parametrize(
+    "by", ["", "a\0", "a\n", "\x1b[31m", "a" * 513, "\ud800", None, 7], ids=lambda by: repr(by)[:20]
+)
 def test_by_refused(by):
     """Who writes is 1 to 512 printable characters."""
     with pytest.raises(InvalidArgument):
@@ -399,7 +418,9 @@ def test_times_refused(due_at):
         codec.draft(e.RunRetryScheduled(due_at, 1, {"type": "E", "message": ""}, []), at=AT, by="w")
 
 
-@pytest.mark.parametrize("amount", ["", "1e3", "NaN", "1,5", "0.1 ", "٣", "1.", ".5", "+1", 1, 0.5, Decimal(1)], ids=repr)
+@pytest.mark.parametrize(
+    "amount", ["", "1e3", "NaN", "1,5", "0.1 ", "٣", "1.", ".5", "+1", 1, 0.5, Decimal(1)], ids=repr
+)
 def test_money_refused(amount):
     """Money is plain decimal text."""
     with pytest.raises(InvalidArgument):
@@ -444,7 +465,9 @@ def test_blob_boundary(size, out):
     """A value of exactly 64 KiB of JSON stays in line, one byte more is a blob."""
     draft = codec.draft(note("x" * size), at=AT, by="w")
     assert out == bool(draft.blobs)
-    assert out == isinstance(codec.decode("r", 1, 1, "memory.set", codec.encode(draft, epoch=0, prev=None)).event.value, e.BlobRef)
+    assert out == isinstance(
+        codec.decode("r", 1, 1, "memory.set", codec.encode(draft, epoch=0, prev=None)).event.value, e.BlobRef
+    )
 
 
 def test_blob_counts_bytes():
@@ -474,7 +497,9 @@ def test_too_large():
         codec.draft(e.ToolFailed("c", 1, {"type": "E", "message": "m" * 2**20}, transient=False), at=AT, by="w")
 
 
-@pytest.mark.parametrize("ref", [e.BlobRef("x", 1), e.BlobRef("0" * 64, -1), e.BlobRef("0" * 64, "1"), e.BlobRef(None, 1)], ids=repr)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "ref", [e.BlobRef("x", 1), e.BlobRef("0" * 64, -1), e.BlobRef("0" * 64, "1"), e.BlobRef(None, 1)], ids=repr
+)  # type: ignore[arg-type]
 def test_blob_reference_refused(ref):
     """A reference that names no blob is refused."""
     with pytest.raises(InvalidArgument):
@@ -606,7 +631,10 @@ def test_unreadable_body(body):
     assert (body, by_hand("r", 1, "run.queued", body)) == (record.event.body, record.hash)
 
 
-@given(st.binary(max_size=40) | st.builds(lambda at, cut: FIRST[:at] + cut + FIRST[at + 1 :], st.integers(0, len(FIRST)), st.binary(max_size=2)))
+@given(
+    st.binary(max_size=40)
+    | st.builds(lambda at, cut: FIRST[:at] + cut + FIRST[at + 1 :], st.integers(0, len(FIRST)), st.binary(max_size=2))
+)
 def test_decode_never_raises(body):
     """Whatever bytes are stored, reading them gives a record."""
     assert by_hand("r", 1, "run.queued", body) == codec.decode("r", 1, 1, "run.queued", body).hash

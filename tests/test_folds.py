@@ -46,7 +46,9 @@ def say(text, message_id=None, role="user"):
 
 
 def tool(call_id="c", policy="unsafe", attempt=1, expires=None):
-    return e.ToolStarted(call_id, "send", {}, policy, read_only=False, on_unknown="fail", attempt=attempt, key_expires_at=expires)
+    return e.ToolStarted(
+        call_id, "send", {}, policy, read_only=False, on_unknown="fail", attempt=attempt, key_expires_at=expires
+    )
 
 
 def no(call_id="c", attempt=1, kind="E", **more):
@@ -96,9 +98,12 @@ def test_three_step_plan():
         for event in THREE_STEPS:
             journal.append("r", [event], epoch=1)
         kinds = [record.type.replace(".", "_") for record in journal.events("r") if record.type.startswith("step.")]
-    assert kinds == (
-        "step_started step_completed step_started step_failed step_started step_completed step_started step_completed"
-    ).split()
+    assert (
+        kinds
+        == (
+            "step_started step_completed step_started step_failed step_started step_completed step_started step_completed"
+        ).split()
+    )
 
 
 @pytest.mark.requirement("R139")
@@ -114,7 +119,9 @@ def test_checkpoint_after_the_failure():
     assert (6, 1, ["load_data"]) == (found[1], summary["next_index"], summary["completed"])
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 3)])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 3)]
+)
 def test_next_index(count, expected):
     """The index to go on with is that of the open or failed step, else the next one."""
     assert expected == fold(*THREE_STEPS[:count]).steps.next_index
@@ -173,12 +180,22 @@ def test_recent_steps_are_bounded():
 
 # --- the overlay ------------------------------------------------------------------------------------------------------
 
-CONTEXT = (say("in"), e.MemorySet("k", 2), e.PlanSet([{"id": "t", "title": "", "status": "done"}]), e.ContextCompacted("s", 1))
+CONTEXT = (
+    say("in"),
+    e.MemorySet("k", 2),
+    e.PlanSet([{"id": "t", "title": "", "status": "done"}]),
+    e.ContextCompacted("s", 1),
+)
 BEFORE = (say("before"), e.MemorySet("k", 1), e.PlanSet([{"id": "t", "title": "", "status": "todo"}]))
 
 
 def committed(state):
-    return state.transcript.base.count, state.memory.committed, state.plan.base[0]["status"], state.transcript.base.compacted
+    return (
+        state.transcript.base.count,
+        state.memory.committed,
+        state.plan.base[0]["status"],
+        state.transcript.base.compacted,
+    )
 
 
 def seen(state):
@@ -202,7 +219,14 @@ def test_a_step_is_a_transaction(end, expected_committed, expected_seen):
 
 def test_never_dropped():
     """Calls, money, approvals and the pinned prompt of a failed step stay."""
-    state = fold(step(), tool(), e.CostRecorded("1", "USD", "bill"), e.ApprovalRequested("q", "a", "r"), e.PromptPinned(SHA, {}, ""), failed())
+    state = fold(
+        step(),
+        tool(),
+        e.CostRecorded("1", "USD", "bill"),
+        e.ApprovalRequested("q", "a", "r"),
+        e.PromptPinned(SHA, {}, ""),
+        failed(),
+    )
     assert ({"c"}, decimal.Decimal(1), {"q"}, SHA) == (
         state.calls.known.keys(), state.costs.amount("USD"), state.approvals.open().keys(), state.prompt.fingerprint,
     )  # fmt: skip
@@ -210,7 +234,16 @@ def test_never_dropped():
 
 def test_steps_of_an_importer():
     """An importer, which owns nothing, tells of steps and what was said in them alike."""
-    written = [e.RunImported("demo", "s", "t", SHA), step(), say("in"), e.MemorySet("k", 1), done(), step(1, "b"), say("lost"), failed(1)]
+    written = [
+        e.RunImported("demo", "s", "t", SHA),
+        step(),
+        say("in"),
+        e.MemorySet("k", 1),
+        done(),
+        step(1, "b"),
+        say("lost"),
+        failed(1),
+    ]
     records = generate.as_records([(event, 0) for event in written])
     state = RunState.initial().fold(records)
     assert (["in"], 1, {"k": 1}) == (
@@ -224,7 +257,17 @@ def test_steps_of_an_importer():
 @pytest.mark.requirement("R2")
 def test_messages_of_failed_attempts_are_left_out():
     """The messages of the context are those of completed steps, in order, and an open step's at the end."""
-    told = (say("1"), step(), say("lost"), failed(), step(attempt=2), say("lost"), step(entry=2, attempt=2), say("2"), done())
+    told = (
+        say("1"),
+        step(),
+        say("lost"),
+        failed(),
+        step(attempt=2),
+        say("lost"),
+        step(entry=2, attempt=2),
+        say("2"),
+        done(),
+    )
     assert ["1", "2"] == texts(*told)
     messages = list(transcript.messages(records_of(*told, step(1, "b"), say("3"))))
     assert [("1", True), ("2", True), ("3", False)] == [(message.content, message.committed) for message in messages]
@@ -300,10 +343,19 @@ def test_foreign_compaction_of_the_open_step():
 
 def test_memory():
     """Keys are set, deleted, reset; the size follows."""
-    state = fold(e.MemorySet("a", 1), e.MemorySet("b", [2]), e.MemorySet("a", {"x": 1}), e.MemoryDeleted("b"), e.MemoryDeleted("none"))
+    state = fold(
+        e.MemorySet("a", 1),
+        e.MemorySet("b", [2]),
+        e.MemorySet("a", {"x": 1}),
+        e.MemoryDeleted("b"),
+        e.MemoryDeleted("none"),
+    )
     assert {"a": {"x": 1}} == state.memory.view
     assert fold(e.MemorySet("a", {"x": 1})).memory.bytes == state.memory.bytes
-    assert ({}, 0) == (fold(e.MemorySet("a", 1), e.MemoryReset()).memory.view, fold(e.MemorySet("a", 1), e.MemoryReset()).memory.bytes)
+    assert ({}, 0) == (
+        fold(e.MemorySet("a", 1), e.MemoryReset()).memory.view,
+        fold(e.MemorySet("a", 1), e.MemoryReset()).memory.bytes,
+    )
 
 
 def test_large_memory_by_reference():
@@ -324,7 +376,9 @@ def task(id, status):
     return {"id": id, "title": id, "status": status}
 
 
-@pytest.mark.parametrize(("statuses", "expected"), [(["todo", "doing"], "1"), (["done", "todo"], "1"), (["done", "dropped"], None)])
+@pytest.mark.parametrize(
+    ("statuses", "expected"), [(["todo", "doing"], "1"), (["done", "todo"], "1"), (["done", "dropped"], None)]
+)
 def test_plan_next(statuses, expected):
     """The next task is the one that is being done, else the first to do."""
     following = fold(e.PlanSet([task(str(n), status) for n, status in enumerate(statuses)])).plan.next()
@@ -340,7 +394,9 @@ def test_plan_updates():
 def test_plan_of_the_beginning():
     """A run may begin with a plan; a failed step gives it back as it was."""
     event = e.RunQueued("demo", None, plan=[task("a", "todo")])
-    records = generate.as_records([(event, 0), (generate.claim(1), 1), (step(), 1), (e.PlanUpdated("a", "done"), 1), (failed(), 1)])
+    records = generate.as_records(
+        [(event, 0), (generate.claim(1), 1), (step(), 1), (e.PlanUpdated("a", "done"), 1), (failed(), 1)]
+    )
     assert [task("a", "todo")] == RunState.initial().fold(records).plan.tasks
 
 
@@ -366,8 +422,18 @@ def usd(amount, source="reported"):
 def test_ledger_is_the_fold():
     """Tokens and money are the sums over the events, failed and dropped attempts included."""
     failure = e.ModelFailed("n", 1, ERROR, transient=True, usage=USAGE, cost=usd("0.5", "estimated"))
-    state = fold(step(), *asked(usage=USAGE, cost=usd("0.0125")), e.ModelStarted("n", "gpt", "h", "s", 1), failure, failed(), e.CostRecorded("1", "EUR", "bill"))
-    assert (36, {"gpt": {"input": 20, "output": 10, "cache_read": 4, "cache_write": 2}}) == (state.costs.tokens(), state.costs.usage())
+    state = fold(
+        step(),
+        *asked(usage=USAGE, cost=usd("0.0125")),
+        e.ModelStarted("n", "gpt", "h", "s", 1),
+        failure,
+        failed(),
+        e.CostRecorded("1", "EUR", "bill"),
+    )
+    assert (36, {"gpt": {"input": 20, "output": 10, "cache_read": 4, "cache_write": 2}}) == (
+        state.costs.tokens(),
+        state.costs.usage(),
+    )
     assert {"USD": {"reported": "0.0125", "estimated": "0.5"}, "EUR": {"bill": "1"}} == state.costs.money
     assert (decimal.Decimal("0.5125"), 1) == (state.costs.amount("USD"), state.costs.lines["gpt"]["failed"]["calls"])
 
@@ -380,15 +446,22 @@ def test_stored_ledger_is_recomputed():
         journal.append("r", [e.RunQueued("demo", None), generate.claim(1), step()], expect=0)
         for n in range(30):
             usage = {name: rng.randrange(100) for name in USAGE} if rng.random() < 0.8 else None
-            journal.append("r", asked(f"m{n}", usage, usd(f"0.{rng.randrange(10**6):06}") if rng.random() < 0.8 else None), epoch=1)
+            journal.append(
+                "r", asked(f"m{n}", usage, usd(f"0.{rng.randrange(10**6):06}") if rng.random() < 0.8 else None), epoch=1
+            )
         journal.append("r", [done()], epoch=1)
         found = checkpoints.newest(journal.store, RunState, "r")
         ends = [record.event for record in journal.events("r") if isinstance(record.event, e.ModelCompleted)]
     assert found is not None and isinstance(found[0], RunState)
     costs = found[0].costs
     assert sum(sum(end.usage.values()) for end in ends if end.usage) == costs.tokens()
-    assert sum((decimal.Decimal(end.cost["amount"]) for end in ends if end.cost), decimal.Decimal(0)) == costs.amount("USD")
-    assert (sum(end.usage is None for end in ends), sum(end.cost is None for end in ends)) == (costs.count("without_usage"), costs.count("unpriced"))
+    assert sum((decimal.Decimal(end.cost["amount"]) for end in ends if end.cost), decimal.Decimal(0)) == costs.amount(
+        "USD"
+    )
+    assert (sum(end.usage is None for end in ends), sum(end.cost is None for end in ends)) == (
+        costs.count("without_usage"),
+        costs.count("unpriced"),
+    )
 
 
 def test_unknown_is_never_zero():
@@ -396,7 +469,11 @@ def test_unknown_is_never_zero():
     costs = fold(step(), *asked()).costs
     assert ({}, 1, 1, {}) == (costs.usage(), costs.count("without_usage"), costs.count("unpriced"), costs.money)
     zero = fold(step(), *asked(usage=dict.fromkeys(USAGE, 0), cost=usd("0"))).costs
-    assert ({"gpt": dict.fromkeys(USAGE, 0)}, 0, 0) == (zero.usage(), zero.count("without_usage"), zero.count("unpriced"))
+    assert ({"gpt": dict.fromkeys(USAGE, 0)}, 0, 0) == (
+        zero.usage(),
+        zero.count("without_usage"),
+        zero.count("unpriced"),
+    )
 
 
 def test_repricing():
@@ -405,12 +482,22 @@ def test_repricing():
     assert "-0.10" == costs.money["USD"]["bill"]
 
 
-@pytest.mark.parametrize("context", [decimal.Context(prec=2), decimal.Context(prec=5, traps=[decimal.Inexact]), decimal.Context(rounding=decimal.ROUND_UP, prec=1)])
+@pytest.mark.parametrize(
+    "context",
+    [
+        decimal.Context(prec=2),
+        decimal.Context(prec=5, traps=[decimal.Inexact]),
+        decimal.Context(rounding=decimal.ROUND_UP, prec=1),
+    ],
+)
 def test_decimal_context_does_not_matter(context):
     """Sums are exact whatever Decimal context the program has set for itself."""
     with decimal.localcontext(context):
         costs = fold(*[e.CostRecorded("123456789012.123456789012345678", "USD", "bill")] * 3).costs
-        assert ("370370367036.370370367037037034", "370370367036.370370367037037034") == (costs.money["USD"]["bill"], str(costs.amount("USD")))
+        assert ("370370367036.370370367037037034", "370370367036.370370367037037034") == (
+            costs.money["USD"]["bill"],
+            str(costs.amount("USD")),
+        )
 
 
 def test_huge_usage():
@@ -442,7 +529,9 @@ def test_call_in_flight():
     """A call without an end is listed after a restart with tool, args, key, flags and start time."""
     with Journal.open("memory:", clock=FakeClock()) as journal:
         journal.append("r", [e.RunQueued("demo", None), generate.claim(1), step()], expect=0)
-        start = e.ToolStarted("key", "send", {"to": "x"}, "keyed", read_only=False, on_unknown="ask", attempt=1, key_expires_at=DUE)
+        start = e.ToolStarted(
+            "key", "send", {"to": "x"}, "keyed", read_only=False, on_unknown="ask", attempt=1, key_expires_at=DUE
+        )
         (record,) = journal.append("r", [start], epoch=1)
         (call_id, call), *others = Journal(journal.store).state("r").calls.open().items()
         args = next(journal.events("r", after=call.args_seq - 1)).event.args  # type: ignore[attr-defined]
@@ -469,7 +558,9 @@ def test_call_in_flight():
 def test_counts(events, tools, models):
     """Calls are counted once each, by their newest end, tools and models apart; in flight is what has none."""
     calls = fold(step(), *events).calls
-    counted = [(counts.started, counts.completed, counts.failed, counts.in_flight) for counts in (calls.tools, calls.models)]
+    counted = [
+        (counts.started, counts.completed, counts.failed, counts.in_flight) for counts in (calls.tools, calls.models)
+    ]
     assert [tools, models] == counted
 
 
@@ -493,7 +584,9 @@ def test_what_may_have_happened(events, maybe, status):
 def test_key_expires_with_its_first_attempt():
     """A key's lifetime counts from the first attempt that may have happened."""
     early, late = "2026-01-01T00:00:00.000000Z", DUE
-    assert early == fold(step(), tool(expires=early), no(), tool(attempt=2, expires=late)).calls.known["c"].key_expires_at
+    assert (
+        early == fold(step(), tool(expires=early), no(), tool(attempt=2, expires=late)).calls.known["c"].key_expires_at
+    )
     never = (tool(expires=early), no(did_not_happen=True), tool(attempt=2, expires=late))
     assert late == fold(step(), *never).calls.known["c"].key_expires_at
 
@@ -539,7 +632,11 @@ def test_open_questions_in_order():
 
 def test_answers_without_a_step_are_bounded():
     """Of the answers to questions that no step asked the newest are kept."""
-    events = [each for n in range(100) for each in (e.ApprovalRequested(f"q{n}", "a", "r"), (e.ApprovalResolved(f"q{n}", "approved"), 0))]
+    events = [
+        each
+        for n in range(100)
+        for each in (e.ApprovalRequested(f"q{n}", "a", "r"), (e.ApprovalResolved(f"q{n}", "approved"), 0))
+    ]
     known = fold(*events).approvals.known
     assert (answers_kept_max, True) == (len(known), "q99" in known)
 
@@ -619,7 +716,11 @@ def test_unknown_types_mean_nothing():
 
 
 @pytest.mark.requirement("R145")
-@pytest.mark.parametrize("event", [e.NewerEvent("note.added", 9, {}), e.UnreadableEvent("note.added", "why", b"")], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "event",
+    [e.NewerEvent("note.added", 9, {}), e.UnreadableEvent("note.added", "why", b"")],
+    ids=lambda e: type(e).__name__,
+)
 def test_unfoldable(event):
     """A newer or unreadable event stops a fold, by seq; with force it is left out and counted."""
     with pytest.raises(Unfoldable) as refusal:
@@ -730,7 +831,12 @@ def for_model(event, state) -> tuple[str, dict] | None:
             said = {"did_not_happen": event.did_not_happen, "again": event.again}
             return kind, {"call_id": event.call_id, "attempt": event.attempt, "error": event.error} | said
         case e.ModelFailed():
-            return kind, {"call_id": event.call_id, "attempt": event.attempt, "error": event.error, "again": event.again}
+            return kind, {
+                "call_id": event.call_id,
+                "attempt": event.attempt,
+                "error": event.error,
+                "again": event.again,
+            }
         case e.ToolResolved():
             said = {"outcome": event.outcome, "late": event.late, "result": None}
             return kind, {"call_id": event.call_id, "attempt": event.attempt} | said
@@ -847,8 +953,17 @@ def long_run(*, abandon):
             start = e.StepStarted(index, id, "item", "once" if index % 2 else "repeat", 1, attempt, str(index))
             calls = [tool(f"t{index}", attempt=attempt), no(f"t{index}", attempt, did_not_happen=True)]
             calls += [tool(f"i{index}", "idempotent", attempt), yes(f"i{index}", attempt)]
-            calls += [e.ModelStarted(f"m{index}", f"gpt-{index % 5}", "h", "s", attempt), e.ModelCompleted(f"m{index}", attempt, "x", USAGE, usd("0.1"))]
-            for event in (start, say("hi"), e.MemorySet(f"k{index % 20}", index), *calls, e.ApprovalRequested(f"q{index}", "a", "r")):
+            calls += [
+                e.ModelStarted(f"m{index}", f"gpt-{index % 5}", "h", "s", attempt),
+                e.ModelCompleted(f"m{index}", attempt, "x", USAGE, usd("0.1")),
+            ]
+            for event in (
+                start,
+                say("hi"),
+                e.MemorySet(f"k{index % 20}", index),
+                *calls,
+                e.ApprovalRequested(f"q{index}", "a", "r"),
+            ):
                 yield event, epoch
             yield e.ApprovalResolved(f"q{index}", "approved"), 0
             yield e.SignalReceived(f"s{index}-{attempt}", "n", None), 0

@@ -135,7 +135,11 @@ def test_arguments(run, more):
     assert before == image(run)
 
 
-@pytest.mark.parametrize("at", [['2026-01-01T00:00:00.000000Z","by":"root'], ["yesterday"], [""], [None], [], ["2026-01-01T00:00:00Z"]], ids=str)
+@pytest.mark.parametrize(
+    "at",
+    [['2026-01-01T00:00:00.000000Z","by":"root'], ["yesterday"], [""], [None], [], ["2026-01-01T00:00:00Z"]],
+    ids=str,
+)
 def test_times_of_events(journal, at):
     """The time of an event that happened elsewhere is UTC text with microseconds, or refused: it goes into the bytes as it is."""
     with pytest.raises(InvalidArgument):
@@ -242,7 +246,10 @@ def test_failing_writes_are_loud(run, monkeypatch, error):
         patch.setattr(run.store, "transact", fail)
         with pytest.raises(type(error)):
             run.append(R, [note()])
-    assert ([1, 2], [3]) == ([record.seq for record in run.events(R)], [record.seq for record in run.append(R, [note()])])
+    assert ([1, 2], [3]) == (
+        [record.seq for record in run.events(R)],
+        [record.seq for record in run.append(R, [note()])],
+    )
 
 
 @pytest.mark.requirement("R95")
@@ -450,7 +457,11 @@ class Stock:
 
 def test_replay_at(run):
     """The state after each event is the fold up to it."""
-    run.append(R, [e.StepStarted(0, "load", "load", "once", 1, 1), e.MemorySet("k", 1), e.StepCompleted(0), e.RunCompleted(1)], epoch=1)
+    run.append(
+        R,
+        [e.StepStarted(0, "load", "load", "once", 1, 1), e.MemorySet("k", 1), e.StepCompleted(0), e.RunCompleted(1)],
+        epoch=1,
+    )
     expected = ["queued", "running", "running", "running", "running", "completed"]
     assert expected == [run.replay(R, at).status.status for at in range(1, 7)]
     assert [{}, {}, {"k": 1}] == [run.replay(R, at).memory.committed for at in (3, 4, 5)]
@@ -613,7 +624,14 @@ def test_sql_refuses_to_write(filed, query):
 
 
 @pytest.mark.requirement("R144")
-@pytest.mark.parametrize("statement", ["UPDATE events SET body = x'7b7d'", "DELETE FROM events", "INSERT INTO events (run_id, seq, type, body) VALUES ('r', 9, 'x', x'7b7d')"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET body = x'7b7d'",
+        "DELETE FROM events",
+        "INSERT INTO events (run_id, seq, type, body) VALUES ('r', 9, 'x', x'7b7d')",
+    ],
+)
 def test_the_database_refuses(filed, statement):
     """The database itself refuses to change, delete or sneak in an event, whoever opens the file."""
     connection = sqlite3.connect(filed.store.url.removeprefix("sqlite:"))
@@ -640,7 +658,11 @@ def test_unknown_types_survive_a_copy(filed, tmp_path):
     """Events of a type that this version doesn't know come out of a copy as they went in, and folds pass them."""
     from runjournal.log import base
 
-    base.builtin(Future := dataclass(frozen=True, slots=True)(type("Future", (e.Event,), {"TYPE": "run.teleported", "__annotations__": {"to": str}})))
+    base.builtin(
+        Future := dataclass(frozen=True, slots=True)(
+            type("Future", (e.Event,), {"TYPE": "run.teleported", "__annotations__": {"to": str}})
+        )
+    )
     try:
         filed.append(R, [Future("mars")], epoch=1)
     finally:
@@ -802,4 +824,10 @@ def rows(journal, run_id):
     """All that is stored of a run."""
     store = journal.store
     tables = [list(store.index_rows(name, run_id)) for name in ("effects", "unknowns", "step_ends", "lines", "imports")]
-    return list(store.read_raw(run_id)), store.head(run_id), tables, list(store.checkpoints(run_id)), store.last_position()
+    return (
+        list(store.read_raw(run_id)),
+        store.head(run_id),
+        tables,
+        list(store.checkpoints(run_id)),
+        store.last_position(),
+    )

@@ -85,7 +85,13 @@ def tool_failed(call_id="c", attempt=1, kind="E", **more):
 QUEUED = e.RunQueued("demo", None)
 WAIT = e.RunWaiting([{"kind": "signal", "id": "go"}])
 IMPORTED = e.RunImported("demo", "s", "t", SHA)
-OPEN = (step(), tool("c"), tool("o", "outbox"), e.ModelStarted("m", "gpt", "h", "s", 1), e.ApprovalRequested("q", "a", "r"))
+OPEN = (
+    step(),
+    tool("c"),
+    tool("o", "outbox"),
+    e.ModelStarted("m", "gpt", "h", "s", 1),
+    e.ApprovalRequested("q", "a", "r"),
+)
 
 
 def running(desk):
@@ -140,7 +146,12 @@ SCENES = {
     "cancelled": left(e.RunCancelled("")),
     "imported": imported,
 }
-STATUS = {scene: scene for scene in SCENES} | {"gone": "running", "woken": "waiting", "retry": "scheduled_retry", "due": "scheduled_retry"}
+STATUS = {scene: scene for scene in SCENES} | {
+    "gone": "running",
+    "woken": "waiting",
+    "retry": "scheduled_retry",
+    "due": "scheduled_retry",
+}
 
 SAMPLES: dict[str, Any] = {
     "run.queued": QUEUED,
@@ -389,7 +400,9 @@ def test_heartbeat_keeps_the_lease(desk):
     refused(desk, NotAllowed, e.RunRequeued("lease_expired"))
 
 
-@pytest.mark.parametrize("ending", [[], [claim(2)], [e.RunCancelled("")], [e.RunFailed(ERROR, [], "restart_loop")]], ids=len)
+@pytest.mark.parametrize(
+    "ending", [[], [claim(2)], [e.RunCancelled("")], [e.RunFailed(ERROR, [], "restart_loop")]], ids=len
+)
 def test_take_over_in_one_batch(desk, ending):
     """After its owner is gone a run is requeued and, in the same batch, claimed, cancelled, failed, or left."""
     gone(desk)
@@ -532,7 +545,9 @@ def test_same_end_after_many_notes(desk):
 
 
 @pytest.mark.requirement("R40", "R41")
-@pytest.mark.parametrize("other", [*ENDS.values(), e.RunCompleted(1), e.RunFailed(ERROR, [], "budget")], ids=lambda end: end.TYPE)
+@pytest.mark.parametrize(
+    "other", [*ENDS.values(), e.RunCompleted(1), e.RunFailed(ERROR, [], "budget")], ids=lambda end: end.TYPE
+)
 @pytest.mark.parametrize("status", ENDS)
 def test_another_end(desk, status, other):
     """After an end, another one, or the same kind with other data, is refused; nothing leads back."""
@@ -645,7 +660,9 @@ def test_model_ends_once(desk):
     refused(desk, CallEnded, e.ModelCompleted("m", 1, "hi"), epoch=1)
 
 
-@pytest.mark.parametrize("event", [e.ToolCompleted("nobody", 1), e.ModelCompleted("nobody", 1, ""), e.ToolCompleted("c", 2)], ids=repr)
+@pytest.mark.parametrize(
+    "event", [e.ToolCompleted("nobody", 1), e.ModelCompleted("nobody", 1, ""), e.ToolCompleted("c", 2)], ids=repr
+)
 def test_what_never_started_has_no_end(desk, event):
     """A call that never started, or an attempt that didn't, has no end."""
     running(desk)
@@ -763,7 +780,9 @@ def test_relay_ends_outbox_calls(desk, scene, end):
     assert desk.journal.state(R).calls.facts("o") is None or not desk.journal.state(R).calls.facts("o").open
 
 
-@pytest.mark.parametrize("event", [e.ToolDispatched("c"), e.ToolDispatched("nobody"), e.ToolCompleted("c", 1)], ids=repr)
+@pytest.mark.parametrize(
+    "event", [e.ToolDispatched("c"), e.ToolDispatched("nobody"), e.ToolCompleted("c", 1)], ids=repr
+)
 def test_relay_knows_only_the_outbox(desk, event):
     """The relay has no say in other calls."""
     queued(desk)
@@ -877,7 +896,14 @@ def test_scope_belongs_to_a_line(desk):
 def test_all_or_nothing(desk):
     """One refused event refuses the batch, and the state kept in memory doesn't remember it."""
     running(desk)
-    refused(desk, InvalidTransition, e.MessageAppended("user", "1"), e.StepCompleted(0), e.ChildFinished("k", "failed"), epoch=1)
+    refused(
+        desk,
+        InvalidTransition,
+        e.MessageAppended("user", "1"),
+        e.StepCompleted(0),
+        e.ChildFinished("k", "failed"),
+        epoch=1,
+    )
     desk.append(e.StepCompleted(0), epoch=1)
     assert desk.journal.replay(R).dump() == desk.journal.state(R).dump()
 
@@ -886,7 +912,13 @@ def test_take_over_by_a_stranger(desk):
     """A process that has folded nothing takes over and goes on in one batch; the checkpoint that it leaves is right."""
     gone(desk)
     stranger = desk.stranger()
-    events = [e.RunRequeued("lease_expired"), claim(2), step(entry=2), e.MessageAppended("user", "hi"), e.StepCompleted(0)]
+    events = [
+        e.RunRequeued("lease_expired"),
+        claim(2),
+        step(entry=2),
+        e.MessageAppended("user", "hi"),
+        e.StepCompleted(0),
+    ]
     records = stranger.append(R, events)
     assert [None, 0, 0, 0, 0] == [record.step for record in records]
     assert desk.journal.replay(R).dump() == desk.journal.state(R).dump()

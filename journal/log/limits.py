@@ -28,6 +28,8 @@ append_batch_events_max: Final = 10_000
 """Events in one append; the importer alone writes a whole file in one batch, in chunks of this."""
 read_page_events_max: Final = 512
 """Events read at a time; no read transaction stays open between two pages."""
+heads_page_max: Final = 200
+"""Rows of a listing read at a time."""
 busy_wait_s: Final = 10.0
 """How long a writer waits for another process's write lock before it is `StoreBusy`."""
 follow_poll_s: Final = 0.05

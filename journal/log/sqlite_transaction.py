@@ -107,7 +107,7 @@ class SQLiteTransaction(SQLiteReads):
         try:
             with self._without_triggers("effects"):
                 for table in _DERIVED:
-                    self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+                    self._connection.execute(f"DELETE FROM {table}")
                 for write in writes:
                     self._connection.execute(_RESTORE, write.head)
                     self._write_rows(write)

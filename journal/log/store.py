@@ -16,6 +16,7 @@ from .base import RecordedEvent
 from .clock import Clock
 from .errors import InvalidArgument
 from .head import Head
+from .limits import heads_page_max
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ class Store(Reading, Protocol):
         """
         ...
 
-    def heads(  # noqa: PLR0913 - each one is a filter
+    def heads(
         self,
         *,
         status: Sequence[str] = (),
@@ -259,3 +260,21 @@ class Store(Reading, Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def all_heads(
+    store: Store,
+    *,
+    status: Sequence[str] = (),
+    kind: str | None = None,
+    parent: str | None = None,
+    prefix: str = "",
+    since: str | None = None,
+) -> Iterator[Head]:
+    """Every head that `Store.heads` finds, page by page."""
+    after: tuple[str, str] | None = None
+    while page := store.heads(
+        status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=heads_page_max
+    ):
+        yield from page
+        after = (page[-1].queued_at, page[-1].run_id)

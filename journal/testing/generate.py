@@ -42,7 +42,7 @@ def _money(rng: random.Random) -> str:
     return f"{rng.randrange(-9999, 9999)}.{rng.randrange(10000):04}"
 
 
-def _of_shape(rng: random.Random, shape: s.Shape) -> Any:  # noqa: C901, PLR0911 - one case per shape
+def _of_shape(rng: random.Random, shape: s.Shape) -> Any:
     if shape is s.MONEY:
         return _money(rng)
     match shape:

@@ -1,0 +1,221 @@
+"""Tools: functions with effects, and what may be done when the outcome of one was lost.
+
+    @tool(policy="keyed", timeout_s=30)
+    def send_email(to: str, body: str, *, idempotency_key: str = KEY) -> dict: ...
+
+Inside a step a tool journals itself when it is called; outside any run it raises `NotInRun`, and `tool.fn` is the
+plain function. The policy says what the world promises:
+
+* `transactional`: its effect is in the store's own transaction, through its first parameter `tx`;
+* `idempotent`: it may simply be made again (read-only tools are);
+* `keyed`: whoever receives it does it once for a key, for `key_ttl_s`;
+* `unsafe`: never sent again while it may have happened.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import hashlib
+import inspect
+import json
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from runjournal.log.base import Json
+from runjournal.log.codec import plain
+from runjournal.log.errors import InvalidArgument
+
+from .failures import NotInRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Policy = Literal["transactional", "idempotent", "keyed", "unsafe"]
+Word = tuple[str, Json]
+"""What a hook says: ("happened", result), ("did_not_happen", None) or ("unknown", None)."""
+
+KEY: Final = ""
+"""The default of a parameter `idempotency_key`: the journal fills it in."""
+KEY_PARAMETER: Final = "idempotency_key"
+
+
+class Caller(Protocol):
+    """A run whose step is open in this context: what a tool that is called goes to."""
+
+    def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make the call, journalled."""
+        ...
+
+
+CALLER: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("runjournal_step", default=None)
+"""The step of this context. asyncio tasks, `asyncio.to_thread` and `run.thread` carry it; bare threads don't."""
+
+
+@dataclass(eq=False)
+class Tool(Generic[P, R]):
+    """A tool. `fn` is the plain function; called inside a step, the tool journals itself.
+
+    `key` is a template of the args (`"order-{order_id}"`): the call's own key, one for the whole scope. `reconcile(args,
+    key)` asks the world what became of a call: ("happened", result), ("did_not_happen", None), ("unknown", None) or
+    None. `into` parses a result that comes back from the log.
+    """
+
+    fn: Callable[P, R]
+    name: str
+    policy: str = "unsafe"
+    read_only: bool = False
+    timeout_s: float | None = None
+    key: str = ""
+    key_ttl_s: float = 24 * 3600.0
+    reconcile: Callable[[dict[str, Json], str], Word | None] | None = None
+    on_unknown: str = "fail"
+    into: Callable[[Json], Any] | None = None
+    instance: Any = field(default=None, repr=False)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make the call in the step of this context. Raises NotInRun outside any."""
+        caller = CALLER.get()
+        if caller is None:
+            raise NotInRun(
+                f"{self.name} was called outside any run, or in a thread that doesn't carry its context: call it inside a "
+                f"step, start the thread with run.thread, or call {self.name}.fn for the plain function"
+            )
+        result: R = caller.call_tool(self, args, kwargs)
+        return result
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Tool[P, R]:
+        """A method: the instance is its first argument, and no argument of the call."""
+        return self if instance is None else replace(self, instance=instance)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the body is a coroutine function."""
+        return inspect.iscoroutinefunction(self.fn)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
+        """The args by the names of the signature, defaults applied, as JSON: what the call is identified by.
+
+        Raises TypeError as the function itself would, Unstorable for what can't be stored.
+        """
+        bound = _signature(self.fn).bind(*self._before(), *args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        for name in self._own_parameters():
+            given.pop(name, None)
+        for parameter in _signature(self.fn).parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                given[parameter.name] = list(given.get(parameter.name, ()))
+        stored: dict[str, Json] = plain(given)
+        return stored
+
+    def invoke(self, args: dict[str, Json], key: str, tx: Any = None) -> Any:
+        """Run the body with recorded args; gives its result, or its coroutine."""
+        signature = _signature(self.fn)
+        positional: list[Any] = [*self._before(tx)]
+        named = dict(args)
+        for parameter in list(signature.parameters.values())[len(positional) :]:
+            if parameter.name == KEY_PARAMETER:
+                named[KEY_PARAMETER] = key
+            elif parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(named.pop(parameter.name))
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                before = [p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+                positional += [named.pop(name) for name in before[len(self._before(tx)) :] if name in named]
+                positional += named.pop(parameter.name, [])
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                named.update(named.pop(parameter.name, {}))
+        body: Callable[..., Any] = self.fn
+        return body(*positional, **named)
+
+    def _before(self, tx: Any = None) -> tuple[Any, ...]:
+        """What comes before the call's own arguments: the instance of a method, the transaction of a transactional tool."""
+        own = () if self.instance is None else (self.instance,)
+        return (*own, tx) if self.policy == "transactional" else own
+
+    def _own_parameters(self) -> list[str]:
+        names = list(_signature(self.fn).parameters)[: len(self._before())]
+        return [*names, KEY_PARAMETER]
+
+    def own_key(self, args: Mapping[str, Json]) -> str:
+        """The call's own key, "" if the tool has none. Raises InvalidArgument if the template names no argument."""
+        if not self.key:
+            return ""
+        try:
+            return self.key.format(**args)
+        except (KeyError, IndexError, AttributeError) as error:
+            raise InvalidArgument(f"{self.name}: the key {self.key!r} names no argument: {error}") from None
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(fn)
+
+
+def _check(made: Tool[..., Any]) -> None:
+    parameters = _signature(made.fn).parameters
+    policies = ("transactional", "idempotent", "keyed", "unsafe")
+    if made.policy not in policies:
+        raise InvalidArgument(f"{made.name}: policy: expected one of {', '.join(policies)}, got {made.policy!r}")
+    if made.read_only and made.policy != "idempotent":
+        raise InvalidArgument(f"{made.name}: a read-only tool is idempotent; leave the policy out or say so")
+    if made.on_unknown not in ("fail", "ask"):
+        raise InvalidArgument(f"{made.name}: on_unknown: expected 'fail' or 'ask', got {made.on_unknown!r}")
+    if made.policy == "keyed" and KEY_PARAMETER not in parameters:
+        raise InvalidArgument(f"{made.name}: a keyed tool takes a parameter `{KEY_PARAMETER}`, and passes it on")
+    if made.policy == "transactional" and (made.is_async or "tx" not in parameters):
+        raise InvalidArgument(f"{made.name}: a transactional tool is a plain function whose first parameter is `tx`")
+    if made.timeout_s is not None and not made.timeout_s > 0:
+        raise InvalidArgument(f"{made.name}: timeout_s: expected more than 0, got {made.timeout_s!r}")
+    fields = {name for _, name, _, _ in string.Formatter().parse(made.key) if name is not None}
+    if unknown := {name.split(".")[0].split("[")[0] for name in fields} - set(parameters):
+        raise InvalidArgument(f"{made.name}: the key {made.key!r} names no parameter: {', '.join(sorted(unknown))}")
+
+
+@overload
+def tool(fn: Callable[P, R], /) -> Tool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    policy: Policy | None = None,
+    read_only: bool = False,
+    timeout_s: float | None = None,
+    key: str = "",
+    key_ttl_s: float = 24 * 3600.0,
+    reconcile: Callable[[dict[str, Json], str], Word | None] | None = None,
+    on_unknown: Literal["fail", "ask"] = "fail",
+    into: Callable[[Json], Any] | None = None,
+    name: str = "",
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(
+    fn: Callable[P, R] | None = None, /, *, policy: Policy | None = None, read_only: bool = False, name: str = "", **how: Any
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a function, async function or method a tool; with or without arguments. Raises InvalidArgument.
+
+    Without a policy a tool is `unsafe`; with `read_only=True`, `idempotent`.
+    """
+
+    def make(function: Callable[P, R]) -> Tool[P, R]:
+        chosen = policy or ("idempotent" if read_only else "unsafe")
+        made = Tool(function, name or function.__name__, chosen, read_only, **how)
+        _check(made)
+        return functools.update_wrapper(made, function)  # type: ignore[return-value]  # it is the tool, with the function's docs
+
+    return make if fn is None else make(fn)
+
+
+def call_key(scope: str, step: str, what: str, args: Json, n: int = 1) -> str:
+    """Which call is it: the id of a call, and the idempotency key that its tool is given.
+
+    The first 24 hex digits of SHA-256 over the JSON (the standard library's, keys sorted, not escaped) of
+    {task, step, tool, args}, and n if it is more than 1: the n-th equal call of its step.
+    """
+    about: dict[str, Json] = {"task": scope, "step": step, "tool": what, "args": args}
+    if n > 1:
+        about["n"] = n
+    return hashlib.sha256(json.dumps(about, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:24]
