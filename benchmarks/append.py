@@ -56,7 +56,8 @@ class Bare:
         self.seq += 1
         self.connection.execute("BEGIN IMMEDIATE")
         self.connection.execute(
-            "INSERT INTO events (run_id, seq, type, body) VALUES (?, ?, ?, ?)", ("r", self.seq, "cost.recorded", self.body)
+            "INSERT INTO events (run_id, seq, type, body) VALUES (?, ?, ?, ?)",
+            ("r", self.seq, "cost.recorded", self.body),
         )
         self.connection.execute("COMMIT")
 

@@ -18,7 +18,7 @@ class Pairs:
     second: list[float]
 
     def ratio(self) -> dict[str, float]:
-        """first / second: median, and the quartiles as spread."""
+        """First / second: median, and the quartiles as spread."""
         return spread([a / b for a, b in zip(self.first, self.second, strict=True)])
 
 

@@ -32,8 +32,8 @@ def our_run(path: Path, count: int = EVENTS) -> Journal:
 
 def their_aggregate(path: Path, count: int = EVENTS) -> tuple[Any, UUID]:
     """An eventsourcing application with one aggregate of `count` events that fold messages of 300 bytes."""
-    from eventsourcing.application import Application  # noqa: PLC0415 - it patches dataclasses; only where it is measured
-    from eventsourcing.domain import Aggregate, event  # noqa: PLC0415
+    from eventsourcing.application import Application
+    from eventsourcing.domain import Aggregate, event
 
     class Conversation(Aggregate):
         def __init__(self) -> None:

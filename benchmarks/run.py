@@ -1,6 +1,6 @@
 """All figures, measured side by side in one run; prints them and writes `bench-report.json`.
 
-    python benchmarks/run.py [--quick]
+python benchmarks/run.py [--quick]
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def main() -> None:
         middle = value["median"] if isinstance(value, dict) else value
         extent = f"  ({value['low']} to {value['high']})" if isinstance(value, dict) else ""
         goal = GOALS.get(name)
-        met = "" if goal is None else ("  goal " + " ".join(map(str, goal)) + ("  met" if _met(middle, goal) else "  MISSED"))
+        met = (
+            ""
+            if goal is None
+            else ("  goal " + " ".join(map(str, goal)) + ("  met" if _met(middle, goal) else "  MISSED"))
+        )
         sys.stdout.write(f"{name:<22} {middle:>10}{extent}{met}\n")
 
 

@@ -34,7 +34,7 @@ def recover(folder: Path, pairs: int = 15) -> Pairs:
         journal.store.drop_checkpoints("r")
         journal.checkpoint("r")
         head = journal.head("r").head_seq
-        from runjournal.log.events import MessageAppended  # noqa: PLC0415 - next to its only use
+        from runjournal.log.events import MessageAppended
 
         journal.append("r", [MessageAppended("user", "x" * 300)] * 100, expect=head, epoch=1)
         journals.append(journal)
@@ -63,7 +63,7 @@ def peak_mb(store: Path, *command: str) -> float:
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
     program = [sys.executable, "-m", "runjournal.cli", "--db", str(store), *command]
-    out = subprocess.run([sys.executable, "-c", script, *program], capture_output=True, text=True, check=True)  # noqa: S603
+    out = subprocess.run([sys.executable, "-c", script, *program], capture_output=True, text=True, check=True)
     return round(int(out.stdout) / 1024, 1)
 
 
@@ -76,6 +76,6 @@ def help_ratio(pairs: int = 15) -> dict[str, float]:
 
 def _cpu_s(command: list[str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)  # noqa: S603
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -48,7 +48,7 @@ def _acknowledged(line: str) -> tuple[int, str]:
 
 
 def _sleep(seconds: float) -> None:
-    import time  # noqa: PLC0415 - the only wait in this module
+    import time
 
     time.sleep(seconds)
 
@@ -60,7 +60,9 @@ def run_demo(path: Path, seed: int, say: Say) -> int:
     say(f"1. An agent works in a process of its own, and writes its run {run_id} to {path}.")
     killed = kill_an_agent(path, run_id, random.Random(seed))  # noqa: S311 - which point to kill at is no secret
     last_seq, last_type = killed.acknowledged[-1]
-    say(f"   SIGKILL (exit {killed.exit_code}, seed {seed}). The last append it knew to be committed: seq {last_seq}, {last_type}.")
+    say(
+        f"   SIGKILL (exit {killed.exit_code}, seed {seed}). The last append it knew to be committed: seq {last_seq}, {last_type}."
+    )
     with Journal.open(path) as journal:
         return _read_back(journal, run_id, killed, path, say)
 
@@ -71,7 +73,10 @@ def _read_back(journal: Journal, run_id: str, killed: Killed, path: Path, say: S
     more = len(stored) - len(killed.acknowledged)
     say("\n2. The store is opened again.")
     say(f"   {len(stored)} events are there, seq 1 to {stored[-1][0]} without a gap.")
-    say(f"   All {len(killed.acknowledged)} acknowledged ones are among them: {'yes' if kept else 'NO'}." + (f" {more} more: committed as it died." if more else ""))
+    say(
+        f"   All {len(killed.acknowledged)} acknowledged ones are among them: {'yes' if kept else 'NO'}."
+        + (f" {more} more: committed as it died." if more else "")
+    )
     state = journal.state(run_id)
     say("\n3. Folded, they say where the run was.")
     _show(state, say)
@@ -104,14 +109,20 @@ def _show(state: RunState, say: Say) -> None:
     step = state.steps.open
     say(f"   status     {state.status.status}, claimed by {state.status.owner} (epoch {state.status.epoch})")
     say(f"   done       {state.steps.completed_count} steps: {', '.join(state.steps.completed) or '-'}")
-    say(f"   open step  {f'{step.id} (index {step.index}), what it did to the context is uncommitted' if step else '-'}")
+    say(
+        f"   open step  {f'{step.id} (index {step.index}), what it did to the context is uncommitted' if step else '-'}"
+    )
     say(f"   memory     {state.memory.committed}")
-    say(f"   cost       {state.costs.amount('USD')} USD, {state.costs.tokens()} tokens in {state.costs.count('calls')} model calls")
+    say(
+        f"   cost       {state.costs.amount('USD')} USD, {state.costs.tokens()} tokens in {state.costs.count('calls')} model calls"
+    )
 
 
 def _show_open(state: RunState, say: Say) -> None:
     calls = state.calls.open()
     say(f"   in flight  {'nothing' if not calls else ''}")
     for call_id, call in calls.items():
-        verdict = "may have happened: nobody may send it again unasked" if call.unresolved else "may simply be made again"
+        verdict = (
+            "may have happened: nobody may send it again unasked" if call.unresolved else "may simply be made again"
+        )
         say(f"              {call_id}: {call.tool}, {call.policy}, started {call.started_at}: {verdict}")

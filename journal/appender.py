@@ -225,8 +225,16 @@ class _Append:
         newest_run = (head.scope, head.run_id) if records[0].type == "run.queued" else None
         positions = self.tx.write(
             Write(
-                self.before, head, rows, list(blobs.items()), self.rows.effects, self.rows.unknown, self.rows.known,
-                self.rows.step_ends, newest_run, self.batch.imported,
+                self.before,
+                head,
+                rows,
+                list(blobs.items()),
+                self.rows.effects,
+                self.rows.unknown,
+                self.rows.known,
+                self.rows.step_ends,
+                newest_run,
+                self.batch.imported,
             )  # fmt: skip
         )
         return [RecordedEvent(*rec[:2], position, *rec[3:]) for rec, position in zip(records, positions, strict=True)]
@@ -281,7 +289,9 @@ class _Append:
     def _check_native(self) -> None:
         """A run that lives elsewhere is never claimed here: its owner may go on there."""
         if self.before is not None and self.tx.imported(self.batch.run_id) is not None:
-            raise NotAllowed(f"run {self.batch.run_id} was imported from another store and lives there; fork it to go on")
+            raise NotAllowed(
+                f"run {self.batch.run_id} was imported from another store and lives there; fork it to go on"
+            )
 
     def _check_line(self, event: e.RunQueued) -> None:
         """A retry or restart goes on from the newest run of its line, once that has ended; nobody else takes its scope."""
@@ -291,7 +301,9 @@ class _Append:
             base = event.base["run_id"] if event.base else None
             ended = self.tx.head(base) if base else None
             if base is None or base != last or ended is None or ended.status not in TERMINAL:
-                raise NotNewest(f"run {self.batch.run_id}: a {event.link} takes the newest run of a line, once it has ended")
+                raise NotNewest(
+                    f"run {self.batch.run_id}: a {event.link} takes the newest run of a line, once it has ended"
+                )
         elif last is not None:
             raise NotNewest(f"run {self.batch.run_id}: the scope {scope} is that of run {last}; retry or restart that")
 

@@ -43,7 +43,7 @@ class CheckpointPolicy:
 
 
 _ENDS = frozenset(
-    "step.completed step.failed run.waiting run.retry_scheduled run.completed run.failed run.cancelled".split()
+    ["step.completed", "step.failed", "run.waiting", "run.retry_scheduled", "run.completed", "run.failed", "run.cancelled"]
 )
 
 
@@ -90,7 +90,9 @@ def hash_at(store: Reading, run_id: str, seq: int) -> str | None:
     return next((record.hash for record in store.read(run_id, seq - 1, seq)), None)
 
 
-def newest(store: Store, kind: type[Projection], run_id: str, upto: int | None = None) -> tuple[Projection, int, str] | None:
+def newest(
+    store: Store, kind: type[Projection], run_id: str, upto: int | None = None
+) -> tuple[Projection, int, str] | None:
     """The newest usable checkpoint at or before `upto`: (projection, seq, hash of its event). Warns of each it drops."""
     for checkpoint in of_fold(store, kind, run_id, upto):
         chain = hash_at(store, run_id, checkpoint.seq)

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from runjournal.log.errors import JournalError
 
 
-class Transient(Exception):  # noqa: N818 - what it says, not that it is an error, is the point
+class Transient(Exception):
     """Raised by a tool or an agent: trying again may help."""
 
 
-class DidNotHappen(Exception):  # noqa: N818
+class DidNotHappen(Exception):
     """Raised by a tool: this attempt did nothing, for sure."""
 
 
@@ -57,7 +57,7 @@ class Failed(Told):
 
     code = "failed"
 
-    def __init__(self, type: str, message: str, *, transient: bool = False, attempt: int = 0) -> None:  # noqa: A002
+    def __init__(self, type: str, message: str, *, transient: bool = False, attempt: int = 0) -> None:
         super().__init__(f"{type}: {message}")
         self.type = type
         self.message = message
@@ -203,7 +203,9 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, Transient | ConnectionError | TimeoutError):
         return True
     response = getattr(error, "response", None)
-    status = getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "status", None)
+    status = (
+        getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "status", None)
+    )
     return isinstance(status, int) and (status in TRANSIENT_STATUSES or 500 <= status < 600)  # noqa: PLR2004
 
 

@@ -19,8 +19,8 @@ from runjournal.log.codec import check_run_id, digest_of, draft
 from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s
-from runjournal.log.shapes import TIME
 from runjournal.log.opening import open_store
+from runjournal.log.shapes import TIME
 from runjournal.log.store import Import, Store, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold, foldable
@@ -244,7 +244,9 @@ class Journal:
         records = self.events(run_id, upto=at, types=types)
         return transcript.messages(records if force else foldable(records), compacted=compacted)
 
-    def follow(self, after: Place = Place(), *, run_id: str | None = None, idle_s: float | None = None) -> Iterator[RecordedEvent]:
+    def follow(
+        self, after: Place = Place(), *, run_id: str | None = None, idle_s: float | None = None
+    ) -> Iterator[RecordedEvent]:
         """Events as they are committed, of all runs or one, in the order of the store, from behind `after`; never ends.
 
         With `idle_s`, ends when nothing has come for that long. Raises TailRewound when what was seen last is gone:

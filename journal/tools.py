@@ -193,7 +193,13 @@ def tool(
 
 
 def tool(
-    fn: Callable[P, R] | None = None, /, *, policy: Policy | None = None, read_only: bool = False, name: str = "", **how: Any
+    fn: Callable[P, R] | None = None,
+    /,
+    *,
+    policy: Policy | None = None,
+    read_only: bool = False,
+    name: str = "",
+    **how: Any,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function, async function or method a tool; with or without arguments. Raises InvalidArgument.
 

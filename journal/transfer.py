@@ -142,17 +142,25 @@ class _Taking:
         before = self.tx.head(run_id)
         head = before or Head(run_id)
         if before is not None and self.tx.imported(run_id) is None:
-            raise InvalidArgument(f"run {run_id} lives in this store and is behind the export; import into another store")
+            raise InvalidArgument(
+                f"run {run_id} lives in this store and is behind the export; import into another store"
+            )
         state, table = self._state(head), index.Rows()
         for row in self.rows:
             record = decode(run_id, row.seq, 0, row.type, row.body)
             head = advance(head, record)
             index.apply(state, record, table, lambda _: None)
-        note = Import(run_id, "jsonl", head.head_hash or "", orjson.dumps({"path": self.path, "seq": head.head_seq}).decode())
+        note = Import(
+            run_id, "jsonl", head.head_hash or "", orjson.dumps({"path": self.path, "seq": head.head_seq}).decode()
+        )
         self.tx.write(
             Write(
-                before, head, [(row.seq, row.type, row.body) for row in self.rows], self.blobs,
-                step_ends=table.step_ends, imported=note,
+                before,
+                head,
+                [(row.seq, row.type, row.body) for row in self.rows],
+                self.blobs,
+                step_ends=table.step_ends,
+                imported=note,
             )  # fmt: skip
         )
         self.added[run_id] += len(self.rows)
@@ -163,4 +171,3 @@ class _Taking:
             state = RunState.initial()
             self.states[head.run_id] = state.fold(self.tx.read(head.run_id, 0, head.head_seq), force=True)
         return self.states[head.run_id]
-

@@ -353,4 +353,3 @@ def _canonical(body: bytes) -> bool:
         return orjson.dumps(orjson.loads(body)) == body
     except (ValueError, TypeError):
         return False
-

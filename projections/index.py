@@ -18,7 +18,7 @@ from .calls import Call
 from .state import RunState, dump_bytes
 
 INDEXED: Final = frozenset(
-    "step.started step.completed step.failed tool.started tool.completed tool.failed tool.resolved".split()
+    ["step.started", "step.completed", "step.failed", "tool.started", "tool.completed", "tool.failed", "tool.resolved"]
 )
 """Types that a row may come from, or that it depends on."""
 

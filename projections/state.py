@@ -224,7 +224,10 @@ class RunState:
     def load(cls, data: dict[str, Any]) -> Self:
         """The inverse of `dump`. Raises InvalidArgument if it isn't one."""
         try:
-            folds = {name: kind.load(data[name]) if hasattr(kind, "load") else kind(**data[name]) for name, kind in _FOLDS.items()}
+            folds = {
+                name: kind.load(data[name]) if hasattr(kind, "load") else kind(**data[name])
+                for name, kind in _FOLDS.items()
+            }
             return cls(**{name: data[name] for name in _PLAIN}, **folds)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidArgument(f"this is no dump of a RunState: {type(error).__name__}") from None
@@ -252,9 +255,7 @@ _FOLDS: Final[dict[str, Any]] = {
     "inbox": inbox.Inbox,
 }
 _UNFOLDABLE: Final = frozenset({UnreadableEvent, NewerEvent})
-_WAKING: Final = frozenset(
-    {"run.waiting", "approval.resolved", "tool.resolved", "signal.received", "child.finished"}
-)
+_WAKING: Final = frozenset({"run.waiting", "approval.resolved", "tool.resolved", "signal.received", "child.finished"})
 Handler = Callable[[RunState, RecordedEvent, Any], None]
 
 

@@ -161,7 +161,9 @@ def _walk(records: Iterable[RecordedEvent]) -> Iterator[Message | RecordedEvent]
                 item = record
             case e.RunQueued():
                 for m in event.messages or ():
-                    yield Message(record.seq, m["role"], m["content"], m.get("message_id"), m.get("provider"), m.get("raw"))
+                    yield Message(
+                        record.seq, m["role"], m["content"], m.get("message_id"), m.get("provider"), m.get("raw")
+                    )
                 continue
             case e.StepStarted():
                 pending = []

@@ -5,6 +5,7 @@ import importlib.util
 import random
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import orjson
@@ -29,7 +30,7 @@ DUE = "2099-01-01T00:00:00.000000Z"
 SHA = "0" * 64
 
 
-def step(index=0, id="load", entry=1, attempt=1, kind="once", name=None, key=None):
+def step(index=0, id="load", *, entry=1, attempt=1, kind="once", name=None, key=None):
     return e.StepStarted(index, id, name or id, kind, entry, attempt, key)
 
 
@@ -98,12 +99,16 @@ def test_three_step_plan():
         for event in THREE_STEPS:
             journal.append("r", [event], epoch=1)
         kinds = [record.type.replace(".", "_") for record in journal.events("r") if record.type.startswith("step.")]
-    assert (
-        kinds
-        == (
-            "step_started step_completed step_started step_failed step_started step_completed step_started step_completed"
-        ).split()
-    )
+    assert kinds == [
+        "step_started",
+        "step_completed",
+        "step_started",
+        "step_failed",
+        "step_started",
+        "step_completed",
+        "step_started",
+        "step_completed",
+    ]
 
 
 @pytest.mark.requirement("R139")
@@ -114,7 +119,8 @@ def test_checkpoint_after_the_failure():
         for event in THREE_STEPS[:4]:
             journal.append("r", [event], epoch=1)
         found = checkpoints.newest(journal.store, RunState, "r")
-    assert found is not None and isinstance(found[0], RunState)
+    assert found is not None
+    assert isinstance(found[0], RunState)
     summary = checkpoints.summary(found[0])
     assert (6, 1, ["load_data"]) == (found[1], summary["next_index"], summary["completed"])
 
@@ -130,9 +136,11 @@ def test_next_index(count, expected):
 def test_entries_and_attempts():
     """An entry is the same attempt; `since` is where the attempt first began; a failure begins another attempt."""
     opened = fold(step(), step(entry=2)).steps.open
-    assert opened is not None and (3, 2, 1) == (opened.since, opened.entry, opened.attempt)
+    assert opened is not None
+    assert (3, 2, 1) == (opened.since, opened.entry, opened.attempt)
     again = fold(step(), failed(), step(attempt=2)).steps.open
-    assert again is not None and (5, 1, 2) == (again.since, again.entry, again.attempt)
+    assert again is not None
+    assert (5, 1, 2) == (again.since, again.entry, again.attempt)
 
 
 def test_failures_until_a_step_completes():
@@ -247,8 +255,10 @@ def test_steps_of_an_importer():
     records = generate.as_records([(event, 0) for event in written])
     state = RunState.initial().fold(records)
     assert (["in"], 1, {"k": 1}) == (
-        [message.content for message in transcript.messages(records)], state.transcript.base.count, state.memory.committed,
-    )  # fmt: skip
+        [message.content for message in transcript.messages(records)],
+        state.transcript.base.count,
+        state.memory.committed,
+    )
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -319,7 +329,7 @@ FOREIGN = (e.ContextCompacted("foreign", 3), 0)
 
 
 def test_foreign_compaction_waits_for_the_step():
-    """Somebody else's summary isn't seen by the step that is open, however often it is entered, and isn't lost at its end."""
+    """Somebody else's summary isn't seen by a step that is open, however often it is entered, nor lost at its end."""
     story = (say("1"), step(), say("2"), FOREIGN)
     assert [None, None] == [fold(*story, *more).transcript.view.compacted for more in ((), (step(entry=2),))]
     for end in ((done(),), (failed(),), (step(entry=2), done())):
@@ -361,7 +371,8 @@ def test_memory():
 def test_large_memory_by_reference():
     """A value over the inline bound is a reference in the state."""
     value = fold(e.MemorySet("a", "x" * 100_000)).memory.view["a"]
-    assert isinstance(value, e.BlobRef) and 100_002 == value.bytes
+    assert isinstance(value, e.BlobRef)
+    assert 100_002 == value.bytes
 
 
 def test_memory_values_are_no_trap():
@@ -452,7 +463,8 @@ def test_stored_ledger_is_recomputed():
         journal.append("r", [done()], epoch=1)
         found = checkpoints.newest(journal.store, RunState, "r")
         ends = [record.event for record in journal.events("r") if isinstance(record.event, e.ModelCompleted)]
-    assert found is not None and isinstance(found[0], RunState)
+    assert found is not None
+    assert isinstance(found[0], RunState)
     costs = found[0].costs
     assert sum(sum(end.usage.values()) for end in ends if end.usage) == costs.tokens()
     assert sum((decimal.Decimal(end.cost["amount"]) for end in ends if end.cost), decimal.Decimal(0)) == costs.amount(
@@ -592,7 +604,7 @@ def test_key_expires_with_its_first_attempt():
 
 
 def test_history():
-    """History is what was told in the open attempt: not what was tried again within the ask, nothing after a failure."""
+    """History is what was told in the open attempt: not what was tried again within the ask; a failure ends it."""
     story = (step(), tool(policy="idempotent"), no(again=True), tool(policy="idempotent", attempt=2), yes(attempt=2))
     assert ([[7, "completed"]], 0) == (fold(*story).calls.known["c"].told, fold(*story).calls.known["c"].tries)
     assert 1 == fold(*story[:3]).calls.known["c"].tries
@@ -672,11 +684,19 @@ def requeue(reason, epoch=2):
     return [(e.RunRequeued(reason), 0), (generate.claim(epoch), epoch)]
 
 
-@pytest.mark.parametrize(("events", "expected"), [
-    (requeue("owner_dead"), 1), (requeue("lease_expired") + requeue("owner_dead", 3), 2), (requeue("released"), 0),
-    ([*requeue("owner_dead"), yes()], 0), ([*requeue("owner_dead"), failed()], 0), ([*requeue("owner_dead"), done()], 0),
-    ([*requeue("owner_dead"), e.RunWaiting([{"kind": "timer", "id": "t"}])], 0), ([*requeue("owner_dead"), say("x")], 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        (requeue("owner_dead"), 1),
+        (requeue("lease_expired") + requeue("owner_dead", 3), 2),
+        (requeue("released"), 0),
+        ([*requeue("owner_dead"), yes()], 0),
+        ([*requeue("owner_dead"), failed()], 0),
+        ([*requeue("owner_dead"), done()], 0),
+        ([*requeue("owner_dead"), e.RunWaiting([{"kind": "timer", "id": "t"}])], 0),
+        ([*requeue("owner_dead"), say("x")], 1),
+    ],
+)
 def test_recoveries_since_progress(events, expected):
     """A recovery counts until a call or a step ends or the run waits; a release doesn't count."""
     assert expected == fold(step(), tool(), *events).status.stuck
@@ -694,9 +714,13 @@ def test_the_log_answers():
     records = records_of(step(), tool(), yes(), failed())
     start, end, failure = records[3], records[4], records[5]
     assert ("send", "ok", 0, "E", "m") == (
-        start.event.tool, end.event.result, failure.step, failure.event.error["type"], failure.event.error["message"],  # type: ignore[attr-defined]
-    )  # fmt: skip
-    assert all(record.at < later.at for record, later in zip(records, records[1:], strict=False))
+        start.event.tool,
+        end.event.result,
+        failure.step,
+        failure.event.error["type"],
+        failure.event.error["message"],  # type: ignore[attr-defined]
+    )
+    assert all(record.at < later.at for record, later in pairwise(records))
 
 
 # --- what can't be folded ---------------------------------------------------------------------------------------------
@@ -781,9 +805,23 @@ def test_head_and_status_agree(rng, size):
             for record in journal.append("r", [event], epoch=epoch):
                 state.apply(record)
             head, status = journal.head("r"), state.status
-            assert (status.status, status.epoch, status.owner, status.due_at, status.cancel, status.kind, status.scope) == (
-                head.status, head.epoch, head.owner, head.due_at, head.cancel_requested, head.kind, head.scope,
-            )  # fmt: skip
+            assert (
+                status.status,
+                status.epoch,
+                status.owner,
+                status.due_at,
+                status.cancel,
+                status.kind,
+                status.scope,
+            ) == (
+                head.status,
+                head.epoch,
+                head.owner,
+                head.due_at,
+                head.cancel_requested,
+                head.kind,
+                head.scope,
+            )
             assert status.woken == (head.wake_at is not None)
 
 
@@ -798,13 +836,14 @@ def model():
     if not MODEL.exists():
         pytest.skip(f"THE REFERENCE MODEL IS MISSING: {MODEL}; the calls fold was not compared with it")
     spec = importlib.util.spec_from_file_location("reference_model", MODEL)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules["reference_model"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def for_model(event, state) -> tuple[str, dict] | None:
+def for_model(event, state) -> tuple[str, dict] | None:  # noqa: C901 - one case per type
     """An event as the model has it, or None if it has nothing like it. `state` is ours, before the event."""
     kind = event.TYPE
     match event:
@@ -872,27 +911,45 @@ def model_calls(state):
         if not call.step and not call.unresolved:
             continue
         calls[call_id] = {
-            "maybe": call.maybe, "told": [told[:2] for told in call.told], "status": "failed" if nothing else call.status,
-            "attempt": call.attempt, "began": call.began, "latest": call.latest, "tries": call.tries, "fresh": call.fresh,
-            "step": call.step, "sent": call.sent, "expires": call.expires if call.maybe else None,
+            "maybe": call.maybe,
+            "told": [told[:2] for told in call.told],
+            "status": "failed" if nothing else call.status,
+            "attempt": call.attempt,
+            "began": call.began,
+            "latest": call.latest,
+            "tries": call.tries,
+            "fresh": call.fresh,
+            "step": call.step,
+            "sent": call.sent,
+            "expires": call.expires if call.maybe else None,
             "unresolved": call.unresolved,
-        }  # fmt: skip
+        }
     return calls
 
 
 def our_steps(state):
     steps = state.steps
     return {
-        "open": steps.open and (steps.open.id, steps.open.since), "index": steps.last_index, "redo": steps.redo,
-        "attempts": steps.attempts, "uses": steps.uses, "spent": steps.spent, "failures": [f[:2] for f in steps.failures],
-    }  # fmt: skip
+        "open": steps.open and (steps.open.id, steps.open.since),
+        "index": steps.last_index,
+        "redo": steps.redo,
+        "attempts": steps.attempts,
+        "uses": steps.uses,
+        "spent": steps.spent,
+        "failures": [f[:2] for f in steps.failures],
+    }
 
 
 def model_steps(state):
     return {
-        "open": state.step and (state.step["id"], state.step["since"]), "index": state.index, "redo": state.redo,
-        "attempts": state.attempts, "uses": state.uses, "spent": state.spent, "failures": [f[:2] for f in state.failures],
-    }  # fmt: skip
+        "open": state.step and (state.step["id"], state.step["since"]),
+        "index": state.index,
+        "redo": state.redo,
+        "attempts": state.attempts,
+        "uses": state.uses,
+        "spent": state.spent,
+        "failures": [f[:2] for f in state.failures],
+    }
 
 
 def story(rng, size):
@@ -948,9 +1005,9 @@ def long_run(*, abandon):
     yield generate.claim(1), 1
     index, epoch = 0, 1
     while True:
-        id = f"item/{index}"
+        item = f"item/{index}"
         for attempt in (1, 2):
-            start = e.StepStarted(index, id, "item", "once" if index % 2 else "repeat", 1, attempt, str(index))
+            start = e.StepStarted(index, item, "item", "once" if index % 2 else "repeat", 1, attempt, str(index))
             calls = [tool(f"t{index}", attempt=attempt), no(f"t{index}", attempt, did_not_happen=True)]
             calls += [tool(f"i{index}", "idempotent", attempt), yes(f"i{index}", attempt)]
             calls += [
@@ -992,7 +1049,7 @@ def sizes(*, abandon):
 
 @pytest.mark.requirement("R18")
 def test_state_is_bounded():
-    """The state of a run of a hundred thousand events is no larger than that of its first ten thousand, give or take an open step."""
+    """The state of a run of a hundred thousand events is no larger than after ten thousand, but for an open step."""
     first, *later = sizes(abandon=False)
     assert max(first, *later) < 10_000
     assert max(later) < 1.5 * first

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runjournal import Batch, CheckpointPolicy, Journal, Place, register
+from runjournal import CheckpointPolicy, Journal, Place, register
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
+from runjournal.log.codec import decode
 from runjournal.log.errors import (
     AppendRefused,
     CorruptLog,
@@ -123,10 +124,22 @@ def test_after_a_refusal_of_a_later_event(run):
     assert 1 == run.state(R).steps.completed_count
 
 
-@pytest.mark.parametrize("more", [
-    {"expect": -1}, {"expect": "0"}, {"expect": True}, {"epoch": -1}, {"epoch": None}, {"step": -1}, {"step": "1"}, {"step": True},
-    {"by": "a\n"}, {"by": "x" * 513},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"expect": -1},
+        {"expect": "0"},
+        {"expect": True},
+        {"epoch": -1},
+        {"epoch": None},
+        {"step": -1},
+        {"step": "1"},
+        {"step": True},
+        {"by": "a\n"},
+        {"by": "x" * 513},
+    ],
+    ids=str,
+)
 def test_arguments(run, more):
     """Arguments that can't be right are refused by name."""
     before = image(run)
@@ -141,7 +154,7 @@ def test_arguments(run, more):
     ids=str,
 )
 def test_times_of_events(journal, at):
-    """The time of an event that happened elsewhere is UTC text with microseconds, or refused: it goes into the bytes as it is."""
+    """The time of what happened elsewhere is UTC text with microseconds, or refused: it goes into the bytes as it is."""
     with pytest.raises(InvalidArgument):
         journal.batch(R, [QUEUED], expect=0, at=at)
 
@@ -331,8 +344,10 @@ def test_blobs(run):
     text = orjson.dumps(value)
     ref = e.BlobRef(hashlib.sha256(text).hexdigest(), len(text))
     assert [ref, ref, value] == [
-        record.event.value, next(run.events(R, after=2, blobs=False)).event.value, next(run.events(R, after=2)).event.value,
-    ]  # fmt: skip
+        record.event.value,
+        next(run.events(R, after=2, blobs=False)).event.value,
+        next(run.events(R, after=2)).event.value,
+    ]
     assert [(ref.sha256, ref.bytes)] == list(run.store.blob_digests())
     assert len(list(run.store.read_raw(R))[2][3]) < 500
 
@@ -349,7 +364,7 @@ def test_missing_blob(run, monkeypatch):
     """A missing blob is reported with its digest and place; folds don't need it."""
     run.append(R, [e.MemorySet("k", "x" * 70_000), note()], epoch=1)
     monkeypatch.setattr(run.store, "blob", lambda digest: None)
-    with pytest.raises(MissingBlob, match="seq 3 memory.set.value") as missing:
+    with pytest.raises(MissingBlob, match=r"seq 3 memory\.set\.value") as missing:
         list(run.events(R))
     assert [missing.value.digest] == [digest for digest, _ in run.store.blob_digests()]
     assert (4, 4) == (len(list(run.events(R, blobs=False))), run.replay(R).seq)
@@ -376,8 +391,6 @@ def tampered(run, monkeypatch, change):
     monkeypatch.setattr(type(run.store), "read_raw", lambda self, *args, **more: page(*args, **more))
 
     def read(self, run_id, after=0, upto=None, *, types=None):
-        from runjournal.log.codec import decode
-
         records = (decode(R, *row) for row in page(run_id, after, upto))
         return (record for record in records if types is None or record.type in types)
 
@@ -390,9 +403,16 @@ def flip(rows):
 
 
 @pytest.mark.requirement("R93")
-@pytest.mark.parametrize(("change", "seq"), [
-    (flip, 4), (lambda rows: rows[:2] + rows[3:], 3), (lambda rows: rows[:4], 5), (lambda rows: [rows[0], rows[2], rows[1], *rows[3:]], 2),
-], ids=["changed", "missing", "cut tail", "swapped"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "seq"),
+    [
+        (flip, 4),
+        (lambda rows: rows[:2] + rows[3:], 3),
+        (lambda rows: rows[:4], 5),
+        (lambda rows: [rows[0], rows[2], rows[1], *rows[3:]], 2),
+    ],
+    ids=["changed", "missing", "cut tail", "swapped"],
+)
 def test_changes_are_located(run, monkeypatch, change, seq):
     """A changed, missing, swapped or cut-off event is found by a fold, by its seq."""
     run.append(R, [note("one"), note("two"), note("three")])
@@ -514,12 +534,27 @@ def many(journal):
     return journal
 
 
-@pytest.mark.parametrize(("filters", "expected"), [
-    ({}, "43210"), ({"status": ["queued"]}, "4320"), ({"status": ["running", "queued"]}, "43210"), ({"status": ["failed"]}, ""),
-    ({"kind": "odd"}, "31"), ({"kind": "none"}, ""), ({"tags": {"team": "b"}}, "420"), ({"tags": {"team": "b", "n": "2"}}, "2"),
-    ({"tags": {"n": "9"}}, ""), ({"parent": "run-0"}, "43"), ({"prefix": "run-"}, "43210"), ({"prefix": "run-4"}, "4"),
-    ({"prefix": "run_"}, ""), ({"since": "2099-01-01T00:00:00.000000Z"}, ""), ({"kind": "odd", "status": ["queued"]}, "3"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, "43210"),
+        ({"status": ["queued"]}, "4320"),
+        ({"status": ["running", "queued"]}, "43210"),
+        ({"status": ["failed"]}, ""),
+        ({"kind": "odd"}, "31"),
+        ({"kind": "none"}, ""),
+        ({"tags": {"team": "b"}}, "420"),
+        ({"tags": {"team": "b", "n": "2"}}, "2"),
+        ({"tags": {"n": "9"}}, ""),
+        ({"parent": "run-0"}, "43"),
+        ({"prefix": "run-"}, "43210"),
+        ({"prefix": "run-4"}, "4"),
+        ({"prefix": "run_"}, ""),
+        ({"since": "2099-01-01T00:00:00.000000Z"}, ""),
+        ({"kind": "odd", "status": ["queued"]}, "3"),
+    ],
+    ids=str,
+)
 def test_runs(many, filters, expected):
     """Runs are listed newest first, by status, kind, tags, parent, prefix and time."""
     assert expected == "".join(head.run_id[-1] for head in many.runs(**filters))
@@ -610,11 +645,24 @@ def test_sql(filed):
 
 
 @pytest.mark.requirement("R144")
-@pytest.mark.parametrize("query", [
-    "UPDATE events SET body = ''", "DELETE FROM events", "INSERT INTO meta VALUES ('a', 'b')", "DROP TABLE events",
-    "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "ATTACH ':memory:' AS x", "VACUUM", "BEGIN", "DELETE FROM runs",
-    "SELECT 1; DELETE FROM events", "WITH x AS (SELECT 1) DELETE FROM events", "nonsense",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "query",
+    [
+        "UPDATE events SET body = ''",
+        "DELETE FROM events",
+        "INSERT INTO meta VALUES ('a', 'b')",
+        "DROP TABLE events",
+        "CREATE TABLE x (y)",
+        "PRAGMA journal_mode = DELETE",
+        "ATTACH ':memory:' AS x",
+        "VACUUM",
+        "BEGIN",
+        "DELETE FROM runs",
+        "SELECT 1; DELETE FROM events",
+        "WITH x AS (SELECT 1) DELETE FROM events",
+        "nonsense",
+    ],
+)
 def test_sql_refuses_to_write(filed, query):
     """Anything but one query is refused and changes nothing."""
     before = image(filed)
@@ -793,7 +841,7 @@ def some_events(rng, state):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_sqlite_is_memory(twins, seed, size):
-    """Random appends with right and wrong expectations and epochs, repetitions and reopenings give the same, byte for byte."""
+    """Random appends, right and wrong ones, repetitions and reopenings come to the same in both, byte for byte."""
     rng, batches = random.Random(seed), []
     with twins() as pair:
         states = {f"r{pair.runs}-{n}": RunState.initial() for n in (1, 2)}
@@ -811,8 +859,8 @@ def test_sqlite_is_memory(twins, seed, size):
                 made = [each.batch(run_id, events, expect=expect, epoch=epoch) for each in (pair.left, pair.right)]
                 batches.append(made)
                 pair.append(made)
-            for each in states:
-                states[each].fold(pair.left.store.read(each, states[each].seq))
+            for each, known in states.items():
+                known.fold(pair.left.store.read(each, known.seq))
         for run_id, state in states.items():
             pair.both(lambda journal, run_id=run_id: rows(journal, run_id))
             if state.seq:

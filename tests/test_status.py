@@ -239,7 +239,7 @@ def test_samples_cover_every_type():
 @pytest.mark.parametrize("kind", SAMPLES)
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_pair(scene, kind, epoch):
-    """Each event in each status, by anyone and by the owner, is let through or refused as the table says, and a refusal changes nothing."""
+    """Each event in each status, by anyone and by the owner, is let through or refused as the table says."""
     desk = Desk()
     SCENES[scene](desk)
     allowed = anyone(scene) if not epoch else (OWNER if scene in ("running", "gone") else set())
@@ -722,7 +722,7 @@ def test_word_with_a_living_owner(desk):
 @pytest.mark.parametrize("outcome", e.OUTCOMES)
 @pytest.mark.parametrize("scene", ["gone", "queued", "waiting", "due", "completed", "failed", "cancelled"])
 def test_a_persons_word(desk, scene, outcome):
-    """With no living owner a person's word is taken in any status, after the end too; a second one only while nobody knows."""
+    """With no living owner a person's word is taken in any status; a second one only while nobody knows."""
     SCENES[scene](desk)
     desk.stranger().append(R, [e.ToolResolved("c", 1, outcome)], by="cli:me")
     if outcome == "unknown":
@@ -867,7 +867,7 @@ def linked(of, link, scope=R):
 @pytest.mark.requirement("R42")
 @pytest.mark.parametrize("link", ["retry", "restart"])
 def test_line(desk, link):
-    """A retry or restart is a new run that names its parent; the parent's log stays as it is, and only the newest goes on."""
+    """A retry or restart is a new run that names its parent, whose log stays as it is; only the newest goes on."""
     SCENES["failed"](desk)
     before = desk.image()[:2]
     desk.journal.append("r2", [linked(R, link)], expect=0)

@@ -38,11 +38,11 @@ from runjournal.log.errors import (
 from runjournal.log.head import Head
 from runjournal.log.limits import wal_autocheckpoint_pages, wal_size_limit_bytes
 from runjournal.log.memory import MemoryStore
+from runjournal.log.opening import open_store
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.sqlite_place import APPLICATION_ID, check_engine, connect, file_system
 from runjournal.log.sqlite_reads import heads_page
 from runjournal.log.sqlite_schema import MIGRATIONS, migrate
-from runjournal.log.opening import open_store
 from runjournal.log.store import Checkpoint, Effect, Store, Write
 from runjournal.testing import StoreContract
 from runjournal.testing.store_making import append, everything, note, prepare, queued, snapshot

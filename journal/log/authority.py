@@ -128,7 +128,7 @@ class Gate:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
         if kind in NEEDS_FACTS:
             _check_facts(self.head, event, self.scene.facts())
-        if isinstance(event, e.ToolStarted) and event.policy != "idempotent" and self.scene.happened(event.call_id):
+        if isinstance(event, e.ToolStarted) and event.policy != "idempotent" and _happened(self.scene, event.call_id):
             raise CallEnded(f"run {run_id}: call {event.call_id} has happened; its recorded result is the answer")
         self._count(event, kind)
 
@@ -146,7 +146,9 @@ class Gate:
 
 def _may_begin(head: Head, kind: str, by: str) -> None:
     if kind != ("run.imported" if by.startswith(IMPORTER) else "run.queued"):
-        raise InvalidTransition(head.run_id, "new", kind, "a run begins with run.queued, an imported one with run.imported")
+        raise InvalidTransition(
+            head.run_id, "new", kind, "a run begins with run.queued, an imported one with run.imported"
+        )
 
 
 def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> None:
@@ -171,10 +173,14 @@ def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene
         if status not in ("queued", "waiting"):
             raise InvalidTransition(head.run_id, status, kind)
         if cancel:
-            raise CancelRequested(f"run {head.run_id}: a cancel was requested, so it can't be claimed; append run.cancelled")
+            raise CancelRequested(
+                f"run {head.run_id}: a cancel was requested, so it can't be claimed; append run.cancelled"
+            )
         due = head.due_at is not None and head.due_at <= scene.now()
         if status == "waiting" and not (head.wake_at or due or event.resume == "manual"):
-            raise NotAllowed(f"run {head.run_id} waits, and what it waits for hasn't come; resume='manual' claims it anyway")
+            raise NotAllowed(
+                f"run {head.run_id} waits, and what it waits for hasn't come; resume='manual' claims it anyway"
+            )
     elif isinstance(event, e.RunRequeued):
         _may_requeue(head, event, status, scene)
     elif isinstance(event, e.RunCancelled):
@@ -211,9 +217,17 @@ def _may_testify(head: Head, event: Event, scene: Scene) -> None:
         raise NotNewest(f"run {head.run_id} went on as {newest}; say it there")
 
 
+def _happened(scene: Scene, call_id: str) -> bool:
+    """Whether the call has happened: by the log so far, this append included, or anywhere in the run's scope."""
+    call = scene.facts().call_facts(call_id)
+    return bool(call and call.completed) or scene.happened(call_id)
+
+
 def _of_outbox(event: Event, facts: Facts) -> bool:
     """Whether the event is about a call of the outbox, of which the relay tells, who owns no run."""
-    call = facts.call_facts(event.call_id) if isinstance(event, e.ToolDispatched | e.ToolCompleted | e.ToolFailed) else None
+    if not isinstance(event, e.ToolDispatched | e.ToolCompleted | e.ToolFailed):
+        return False
+    call = facts.call_facts(event.call_id)
     return call is not None and call.policy == "outbox"
 
 
@@ -227,8 +241,6 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
                 raise NotAllowed(
                     f"run {head.run_id}: call {event.call_id}: expected attempt {known + 1}, got {event.attempt}"
                 )
-            if call and call.completed and isinstance(event, e.ToolStarted) and event.policy != "idempotent":
-                raise CallEnded(f"run {head.run_id}: call {event.call_id} has happened; its recorded result is the answer")
         case e.ToolFailed() if event.error["type"] == "CallOutcomeUnknown":
             call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome
             if call is None or not call.unresolved:

@@ -220,7 +220,9 @@ def register(cls: E_) -> E_:
         raise InvalidArgument(f"{cls.__name__}.TYPE: expected 'x.<name>' in small letters, got {cls.TYPE[:60]!r}")
     params = vars(cls).get("__dataclass_params__")  # its own: fields of a class without the decorator are none
     if not issubclass(cls, Event) or params is None or not params.frozen:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidArgument(f"{cls.__name__}: expected a frozen dataclass that derives from Event; write @dataclass(frozen=True, slots=True)")
+        raise InvalidArgument(
+            f"{cls.__name__}: expected a frozen dataclass that derives from Event; write @dataclass(frozen=True, slots=True)"
+        )
     other = _types.get(cls.TYPE)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise InvalidArgument(f"{cls.TYPE} is registered already, by {other.__module__}.{other.__qualname__}")

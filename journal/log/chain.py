@@ -44,6 +44,8 @@ def verified(
         if record.seq != after:
             raise CorruptLog(run_id, after, f"the event is missing, the next one is seq {record.seq}")
         if record.prev != prev and type(record.event) is not UnreadableEvent:
-            raise CorruptLog(run_id, after, "its link doesn't match the hash of the event before it: one of them was changed")
+            raise CorruptLog(
+                run_id, after, "its link doesn't match the hash of the event before it: one of them was changed"
+            )
         prev = record.hash
         yield record

@@ -82,7 +82,7 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
-def _check(value: Json, path: str, depth: int) -> None:  # noqa: C901, PLR0912 - one walk, one case per JSON type
+def _check(value: Json, path: str, depth: int) -> None:
     kind = type(value)
     if kind in _SCALARS:
         return
@@ -107,7 +107,11 @@ def _check(value: Json, path: str, depth: int) -> None:  # noqa: C901, PLR0912 -
                     _check(item, f"{path}.{key}"[:200], depth + 1)
     else:
         hint = "; a tuple comes back as a list: write list(…)" if isinstance(value, tuple) else ""
-        raise Unstorable(path, "a plain JSON value (None, bool, int, float, str, list, dict)", f"{kind.__module__}.{kind.__qualname__}{hint}")
+        raise Unstorable(
+            path,
+            "a plain JSON value (None, bool, int, float, str, list, dict)",
+            f"{kind.__module__}.{kind.__qualname__}{hint}",
+        )
 
 
 def dumps(value: Json, path: str = "$") -> bytes:
@@ -176,13 +180,17 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
             value = dumps(data[name], f"$.{name}")
             if len(value) > inline_value_bytes_max:
                 if len(value) > blob_bytes_max:
-                    raise TooLarge(f"$.{name}: {len(value)} bytes, a value may have at most blob_bytes_max = {blob_bytes_max}")
+                    raise TooLarge(
+                        f"$.{name}: {len(value)} bytes, a value may have at most blob_bytes_max = {blob_bytes_max}"
+                    )
                 ext[name] = {"sha256": digest_of(value), "bytes": len(value)}
                 blobs.append((ext[name]["sha256"], value))
                 del data[name]
         text = dumps(data, "$")
     if len(text) > event_data_bytes_max:
-        raise TooLarge(f"{event.TYPE}: {len(text)} bytes, an event may have event_data_bytes_max = {event_data_bytes_max}")
+        raise TooLarge(
+            f"{event.TYPE}: {len(text)} bytes, an event may have event_data_bytes_max = {event_data_bytes_max}"
+        )
     if ext:  # folds see what a reader will see
         event = with_data(event, data, ext)
     elif any(type(value) in _MUTABLE for value in data.values()):  # nor what the writer does to its values later
@@ -223,7 +231,9 @@ def encode(draft: Draft, *, epoch: int, prev: str | None) -> bytes:
     )
 
 
-def record(run_id: str, seq: int, position: int, draft: Draft, *, epoch: int, prev: str | None, body: bytes) -> RecordedEvent:
+def record(
+    run_id: str, seq: int, position: int, draft: Draft, *, epoch: int, prev: str | None, body: bytes
+) -> RecordedEvent:
     """A draft as the record that a reader will get."""
     return RecordedEvent(
         run_id, seq, position, draft.type, draft.at, draft.by, epoch, draft.step, prev,
@@ -266,7 +276,13 @@ def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes) -
     """
     try:
         envelope = orjson.loads(body)
-        at, by, epoch, step, prev = envelope["at"], envelope["by"], envelope["epoch"], envelope["step"], envelope["prev"]
+        at, by, epoch, step, prev = (
+            envelope["at"],
+            envelope["by"],
+            envelope["epoch"],
+            envelope["step"],
+            envelope["prev"],
+        )
         sound = (
             type(at) is str
             and type(by) is str

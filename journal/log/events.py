@@ -33,7 +33,16 @@ One: TypeAlias = Annotated[int, s.Whole(1)]
 LINKS: Final = ("retry", "restart", "fork", "child")
 RESUMES: Final = ("crash", "reopen", "manual")
 REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released")
-CAUSES: Final = ("error", "rejected", "step_cap", "budget", "unsafe_in_flight", "retries_exhausted", "restart_loop", "expired")
+CAUSES: Final = (
+    "error",
+    "rejected",
+    "step_cap",
+    "budget",
+    "unsafe_in_flight",
+    "retries_exhausted",
+    "restart_loop",
+    "expired",
+)
 STEP_KINDS: Final = ("once", "repeat", "do")
 POLICIES: Final = ("transactional", "idempotent", "keyed", "outbox", "unsafe")
 ON_UNKNOWN: Final = ("fail", "ask")
@@ -534,8 +543,7 @@ class NoteAdded(Event):
 
 
 RELAXED: Final = frozenset(
-    "step.started message.appended memory.set memory.deleted memory.reset plan.set plan.updated prompt.pinned "
-    "context.compacted signal.taken note.added".split()
+    ["step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated", "prompt.pinned", "context.compacted", "signal.taken", "note.added"]
 )
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 

@@ -97,7 +97,11 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
             )  # fmt: skip
         case e.RunImported():
             return head._replace(
-                kind=event.kind, title=event.title, scope=head.run_id, parent_run_id=event.parent_run_id, queued_at=record.at
+                kind=event.kind,
+                title=event.title,
+                scope=head.run_id,
+                parent_run_id=event.parent_run_id,
+                queued_at=record.at,
             )
         case e.RunClaimed():
             return head._replace(
@@ -125,7 +129,14 @@ def sharper(mode: str | None, other: str) -> str:
 
 def _ownerless(head: Head) -> Head:
     return head._replace(
-        owner=None, lease_until=None, heartbeat_at=None, boot_id=None, host=None, pid_ns=None, pid=None, pid_started=None
+        owner=None,
+        lease_until=None,
+        heartbeat_at=None,
+        boot_id=None,
+        host=None,
+        pid_ns=None,
+        pid=None,
+        pid_started=None,
     )
 
 

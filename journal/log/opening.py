@@ -14,13 +14,13 @@ def open_store(url: str, *, clock: Clock, create: bool = True, allow_unsafe: boo
     only. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
     """
     if url == "memory:":
-        from .memory import MemoryStore  # noqa: PLC0415 - each store brings its driver along
+        from .memory import MemoryStore
 
         return MemoryStore(clock=clock)
     scheme = url.split(":", 1)[0] if ":" in url[:20] else ""
     if scheme in ("postgresql", "postgres"):
         raise InvalidArgument("a PostgreSQL store isn't part of this version; use a path or 'memory:'")
-    from .sqlite import SQLiteStore  # noqa: PLC0415 - each store brings its driver along
+    from .sqlite import SQLiteStore
 
     path = url.removeprefix("sqlite:").removeprefix("//")
     return SQLiteStore(path, clock=clock, create=create, allow_unsafe=allow_unsafe)

@@ -215,7 +215,9 @@ class Fields:
         entries: dict[str, Any] = value
         for name, shape in self.required.items():
             if name not in entries:
-                raise InvalidArgument(f"{path}: {name} is missing; expected {', '.join(self.required)}; nothing was written")
+                raise InvalidArgument(
+                    f"{path}: {name} is missing; expected {', '.join(self.required)}; nothing was written"
+                )
             shape.check(entries[name], f"{path}.{name}")
         for name, item in entries.items():
             if name in self.optional:

@@ -116,9 +116,7 @@ class Reading(Protocol):
         """The run's events with after < seq <= upto, in order, of these types (all: None)."""
         ...
 
-    def read_raw(
-        self, run_id: str, after: int = 0, upto: int | None = None
-    ) -> Iterator[tuple[int, int, str, bytes]]:
+    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
         """The same rows as they are stored: (seq, position, type, body)."""
         ...
 

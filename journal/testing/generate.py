@@ -174,9 +174,13 @@ def _call(rng: random.Random, state: RunState) -> Written:
     call_id = rng.choice(again) if again and rng.random() < 0.5 else f"{rng.choice('cccm')}{state.seq}"  # noqa: PLR2004
     known = state.calls.known.get(call_id)
     if call_id.startswith("m"):
-        return event(rng, e.ModelStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1), state.status.epoch
+        return event(
+            rng, e.ModelStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1
+        ), state.status.epoch
     fixed: dict[str, Any] = {"policy": known.policy, "tool": known.tool} if known else {}
-    return event(rng, e.ToolStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1, **fixed), state.status.epoch
+    return event(
+        rng, e.ToolStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1, **fixed
+    ), state.status.epoch
 
 
 def _end(rng: random.Random, state: RunState) -> Written | None:
@@ -184,7 +188,9 @@ def _end(rng: random.Random, state: RunState) -> Written | None:
         return None
     call_id = rng.choice(sorted(opened))
     call = opened[call_id]
-    ends: tuple[type[Event], ...] = (e.ModelCompleted, e.ModelFailed) if call.policy == "model" else (e.ToolCompleted, e.ToolFailed)
+    ends: tuple[type[Event], ...] = (
+        (e.ModelCompleted, e.ModelFailed) if call.policy == "model" else (e.ToolCompleted, e.ToolFailed)
+    )
     return event(rng, rng.choice(ends), call_id=call_id, attempt=call.attempt), state.status.epoch
 
 
@@ -192,7 +198,9 @@ def _word(rng: random.Random, state: RunState) -> Written | None:
     if not (unresolved := state.calls.unresolved()):
         return None
     call_id = rng.choice(sorted(unresolved))
-    return event(rng, e.ToolResolved, call_id=call_id, attempt=unresolved[call_id].attempt, late=False), state.status.epoch
+    return event(
+        rng, e.ToolResolved, call_id=call_id, attempt=unresolved[call_id].attempt, late=False
+    ), state.status.epoch
 
 
 def _ask(rng: random.Random, state: RunState) -> Written:

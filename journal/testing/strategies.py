@@ -24,7 +24,9 @@ def text() -> st.SearchStrategy[str]:
 
 def json_values(max_leaves: int = 8) -> st.SearchStrategy[Json]:
     """Any value that the log stores."""
-    leaves = st.none() | st.booleans() | st.integers(int_min, int_max) | st.floats(allow_nan=False, allow_infinity=False)
+    leaves = (
+        st.none() | st.booleans() | st.integers(int_min, int_max) | st.floats(allow_nan=False, allow_infinity=False)
+    )
     return st.recursive(
         leaves | text(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text(), inner, max_size=3),
