@@ -34,6 +34,18 @@ _BY_CODE: Final = {
 }
 
 
+_ADVICE: Final = {
+    errno.ENOENT: "check the path: neither the file nor its folder is made",
+    errno.EEXIST: "nothing was written, name a new file",
+    errno.EISDIR: "expected a file, name one in it",
+    errno.ENOTDIR: "expected a folder above the file, check the path",
+    errno.EACCES: "check owner and mode",
+    errno.EROFS: "name a place that can be written",
+    errno.ENOSPC: "make room and try again",
+    errno.EFBIG: "the file would grow over a limit; raise it (ulimit -f) and try again",
+}
+
+
 def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
     """Call a command; gives its exit code. An error is told on stderr, as JSON if `as_json()` says so."""
     try:
@@ -61,6 +73,11 @@ def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
 
 
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and error.ctx is not None:
+        if not as_json:
+            click.echo(error.ctx.get_help(), err=True)
+            return error.exit_code
+        error = click.UsageError(f"a command is missing; help: {error.ctx.command_path} --help", error.ctx)
     text = error.format_message()
     _tell("usage" if error.exit_code == USAGE else "failed", text, as_json=as_json)
     context = error.ctx if isinstance(error, click.UsageError) else None
@@ -84,7 +101,8 @@ def _explain(error: Exception) -> tuple[int, str, str]:
         return code, error.code, str(error)
     if isinstance(error, OSError) and error.strerror:
         place = f"{os.fspath(error.filename)!s}: " if error.filename is not None else ""
-        return FAILED, "os_error", f"{place}{error.strerror}"
+        advice = _ADVICE.get(error.errno or 0, "check the path and the rights on it")
+        return FAILED, "os_error", f"{place}{error.strerror}; {advice}"
     hint = "" if os.environ.get("RUNJOURNAL_DEBUG") else " (RUNJOURNAL_DEBUG=1 shows where)"
     return FAILED, "unexpected", f"{type(error).__name__}: {error}"[:500] + hint
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +30,7 @@ _COLUMNS: Final = (
     Column("ERROR", flex=True),
 )
 _told_max: Final = 20
+_NOTHING: Final = "no line of it is a JSON object; expected a transcript of Claude Code"
 
 
 @group(
@@ -53,10 +56,14 @@ def import_() -> None:
 @pass_app
 def claude_code(app: App, paths: tuple[str, ...]) -> int:
     """Import transcripts of Claude Code, one transaction a file."""
-    from runjournal.importers.claude_code import discover
+    from runjournal.importers.claude_code import discover, holds_records
+    from runjournal.journal import Journal
 
-    with app.open(create=True) as journal, progress("importing") as report:
-        sources = discover(paths)
+    sources = discover(paths)
+    # What can't be imported makes no store either.
+    there = not _is_new(app) or any(holds_records(source) for source in sources)
+    opened = app.open(create=True) if there else Journal.open("memory:")
+    with opened as journal, progress("importing") as report:
         outcome = _Outcome()
         done = (outcome.count(_import(journal, source)) for source in sources)
         rows = (row for number, found in enumerate(done, 1) for row in _reported(found, report, number, len(sources)))
@@ -72,7 +79,7 @@ def _reported(found: FileReport, report: Report, number: int, total: int) -> lis
     report(number, total)
     quarantined = [{"line": each.line, "cause": each.cause} for each in found.quarantined]
     if not found.runs:
-        return [_object(None, found.path, 0, quarantined, found.error or "nothing could be taken")]
+        return [_object(None, found.path, 0, quarantined, found.error or _NOTHING)]
     return [
         _object(each.run_id, each.path, each.events_added, [] if place else quarantined, found.error)
         for place, each in enumerate(found.runs)
@@ -150,14 +157,34 @@ def _import(journal: Journal, source: Source) -> FileReport:
 @pass_app
 def jsonl(app: App, path: str) -> int:
     """Import an export, byte for byte: the same events, the same hashes. All of the file or nothing."""
+    from runjournal.importers.jsonl import lines_of, read_lines
     from runjournal.transfer import import_jsonl
 
-    with click.open_file(path, "rb") as lines, app.open(create=True) as journal, progress("importing") as report:
-        added = import_jsonl(journal, _counted(lines, report), path).runs
+    with click.open_file(path, "rb") as file, progress("importing") as report:
+        if path != "-" and _is_new(app) and file.seekable():  # what can't be imported makes no store either
+            deque(read_lines(lines_of(file), path), maxlen=0)
+            file.seek(0)
+        with app.open(create=True) as journal:
+            added = import_jsonl(journal, _counted(lines_of(file), report), path).runs
     rows = [_object(each.run_id, each.path, each.events_added, [], None) for each in added]
     records(app, rows, _COLUMNS[:2], lambda row: _row(row)[:2], lambda row: row)
     app.say(f"{plural(sum(each.events_added for each in added), 'event')} added; next: runjournal verify")
     return exits.OK if added else exits.FAILED
+
+
+def _is_new(app: App) -> bool:
+    return app.db != "memory:" and not os.path.lexists(app.db.removeprefix("sqlite:").removeprefix("//"))
+
+
+def _write_new(path: Path, lines: Iterable[str]) -> None:
+    """Write a new file whole, or none. Raises OSError."""
+    with path.open("x", encoding="utf-8") as file:
+        try:
+            file.writelines(lines)
+            file.flush()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def _counted(lines: Iterable[bytes], report: Report) -> Iterator[bytes]:
@@ -194,7 +221,6 @@ def export(app: App, runs: tuple[str, ...], *, every: bool, to: str | None) -> i
         if to is None:
             emit(app, (each.removesuffix("\n") for each in lines))
         else:
-            with Path(to).open("x", encoding="utf-8") as file:
-                file.writelines(lines)
+            _write_new(Path(to), lines)
             app.say(f"{plural(len(chosen), 'run')} written to {to}; next: runjournal --db OTHER import jsonl {to}")
     return exits.OK

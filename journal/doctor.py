@@ -244,13 +244,13 @@ class _Patient:
 
     def clock(self) -> Iterator[Check]:
         """Whether the wall clock can be right."""
-        newest = next(iter(self.store.heads(limit=1)), None)
+        newest = next(iter(self.store.read_all(self.store.last_position() - 1)), None)
         now = self.store.clock.now()
         if newest is None:
             yield Check("clock", None, f"it is {now:%Y-%m-%d %H:%M:%S} UTC; there is no event to compare it with")
             return
         with suppress(ValueError):
-            ahead = parse_timestamp(newest.updated_at) - now
+            ahead = parse_timestamp(newest.at) - now
             sound = ahead <= timedelta(seconds=clock_skew_s)
             what = "the wall clock is not behind the newest event"
             if not sound:

@@ -7,6 +7,7 @@ this process; catching one is of no use, every later verb of the run raises it a
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -232,6 +233,13 @@ def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     if isinstance(first, CallOutcomeUnknown):
         stored["kind"] = "unknown"
     return stored, all(is_transient(leaf) for leaf in every)
+
+
+def trace_of(error: BaseException) -> str | None:
+    """The traceback of an error, without the values of variables, bounded; None if it has none."""
+    if error.__traceback__ is None:
+        return None
+    return _storable("".join(traceback.format_exception(error, limit=-20)))
 
 
 def _storable(text: str) -> str:

@@ -18,7 +18,7 @@ from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import check_run_id, digest_of, draft
 from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
-from runjournal.log.limits import follow_poll_s
+from runjournal.log.limits import follow_poll_s, int_max
 from runjournal.log.opening import open_store
 from runjournal.log.shapes import TIME
 from runjournal.log.store import Import, Store, all_heads
@@ -195,6 +195,9 @@ class Journal:
         for word in status:
             if word not in STATUSES:
                 raise InvalidArgument(f"status: expected one of {', '.join(STATUSES)}, got {word[:40]!r}")
+        for name, text in (("kind", kind), ("parent", parent), ("since", since), ("prefix", prefix)):
+            if text is not None and not _is_utf8(text):
+                raise InvalidArgument(f"{name}: expected text that is UTF-8, got {ascii(text)[:60]}")
         for head in all_heads(self.store, status=status, kind=kind, parent=parent, prefix=prefix, since=since):
             if not tags or tags.items() <= orjson.loads(head.tags).items():
                 yield head
@@ -214,6 +217,9 @@ class Journal:
         MissingBlob, CorruptLog (a blob was changed).
         """
         self.head(run_id)
+        for name, seq in (("after", after), ("upto", upto)):
+            if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
+                raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
         for record in self.store.read(run_id, after, upto, types=types):
             yield self.filled(record) if blobs else record
 
@@ -339,6 +345,14 @@ class Journal:
     def backup(self, target: str | os.PathLike[str]) -> None:
         """A verified copy of the store, while writers go on. The target must not exist. Raises StoreError."""
         self.store.backup(os.fspath(target))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _user() -> str:

@@ -6,19 +6,24 @@ Everything reads in a stream: what is held is bounded by the folded state, never
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import orjson
 
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.base import BlobRef, Json, RecordedEvent
+from runjournal.log.base import Json, RecordedEvent, data_of
+from runjournal.log.chain import verified
+from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unfoldable
 from runjournal.log.head import Head
 from runjournal.log.store import Checkpoint
 from runjournal.projections.calls import Call, Counts
-from runjournal.projections.state import RunState
+from runjournal.projections.state import RunState, dump_bytes
 from runjournal.projections.status import reference
 
 from . import checkpoints
@@ -29,6 +34,15 @@ glance_tail_events_max: Final = 1000
 last_events: Final = 8
 error_search_events_max: Final = 500
 """How far back the last error of a run is looked for."""
+progress_every_events: Final = 1000
+"""How often whoever waits is told how far it is."""
+snapshots_max: Final = 32
+"""States that a `Stepper` keeps, to go back to."""
+snapshot_every_events: Final = 256
+
+T = TypeVar("T")
+Progress = Callable[[int, int | None], None]
+"""Told how much is done, and of how much."""
 
 
 class OpenCall(NamedTuple):
@@ -108,7 +122,68 @@ class Summary:
         }
 
 
-def summary(journal: Journal, run_id: str, at: int | None = None) -> Summary:
+class Folded(NamedTuple):
+    """A folded state, and the seq of the checkpoint that the fold went on from: 0, if it began at the first event."""
+
+    state: RunState
+    since: int
+
+
+def state_at(
+    journal: Journal,
+    run_id: str,
+    at: int | None = None,
+    *,
+    whole: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Folded:
+    """The state after the event `at` (the newest: None), from the newest usable checkpoint, or `whole` from the start.
+
+    What is folded is verified: its links, and that no event is missing. Raises RunNotFound, InvalidArgument (no such
+    seq), CorruptLog, Unfoldable.
+    """
+    upto = checked_seq(journal, run_id, at)
+    found = None if whole else checkpoints.newest(journal.store, RunState, run_id, upto)
+    state, since, chain = (cast("RunState", found[0]), *found[1:]) if found else (RunState.initial(), 0, None)
+    records = verified(journal.store.read(run_id, since, upto), run_id, since, chain)
+    state.fold(told(records, upto - since, progress), force=force)
+    if (last := state.seq if upto > since else since) < upto:
+        raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
+    return Folded(state, since)
+
+
+def checked_seq(journal: Journal, run_id: str, at: int | None) -> int:
+    """The seq itself, the newest for None. Raises RunNotFound, InvalidArgument if the run has no such event."""
+    head = journal.head(run_id)
+    if at is None:
+        return head.head_seq
+    if not 1 <= at <= head.head_seq:
+        raise InvalidArgument(f"run {run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
+    return at
+
+
+def told(items: Iterable[T], total: int | None, progress: Progress | None) -> Iterator[T]:
+    """The same items; `progress` is told from time to time how many of them have gone by."""
+    for count, item in enumerate(items):
+        if progress is not None and count % progress_every_events == 0:
+            progress(count, total)
+        yield item
+
+
+def type_counts(journal: Journal, run_id: str, upto: int) -> dict[str, int]:
+    """How many events of each type a run has up to a seq."""
+    try:
+        rows = journal.store.sql(_TYPE_COUNTS, (run_id, upto))
+    except InvalidArgument:  # a store without SQL
+        rows = list(Counter(row[2] for row in journal.store.read_raw(run_id, 0, upto)).items())
+    return dict(sorted(cast("list[tuple[str, int]]", rows)))
+
+
+_TYPE_COUNTS: Final = "SELECT type, count(*) FROM events WHERE run_id = ? AND seq <= ? GROUP BY type"
+
+
+def summary(journal: Journal, run_id: str, at: int | None = None, progress: Progress | None = None) -> Summary:
     """Where a run stands after the event `at` (the newest: None); of a damaged one, what can still be said.
 
     Raises RunNotFound, InvalidArgument (no such seq).
@@ -117,7 +192,7 @@ def summary(journal: Journal, run_id: str, at: int | None = None) -> Summary:
     state: RunState | None = None
     problem: JournalError | None = None
     try:
-        state = journal.fold(RunState, run_id, at=at)
+        state = state_at(journal, run_id, at, progress=progress).state
     except (CorruptLog, Unfoldable) as found:
         problem = found
     seq = head.head_seq if at is None else at
@@ -129,7 +204,7 @@ def summary(journal: Journal, run_id: str, at: int | None = None) -> Summary:
         head.head_hash if at is None else checkpoints.hash_at(store, run_id, at),
         state,
         problem,
-        dict(sorted(Counter(row[2] for row in store.read_raw(run_id, 0, seq)).items())),
+        type_counts(journal, run_id, seq),
         last,
         open_calls(journal, state) if state else [],
         _last_error(journal, run_id, seq, state),
@@ -337,8 +412,17 @@ def seq_at_time(journal: Journal, run_id: str, text: str) -> int | None:
     if re.fullmatch(r".*T\d\d:\d\d", moment):
         moment += ":59"
     moment = (moment + ".999999") if "." not in moment else moment.ljust(26, "9")
-    found = deque((rec.seq for rec in journal.events(run_id, blobs=False) if rec.at[:26] <= moment), maxlen=1)
-    return found[0] if found else None
+    try:
+        rows = journal.store.sql(_AT_TIME, (run_id, moment[:26]))
+    except InvalidArgument:  # a store without SQL
+        rows = [(rec.seq,) for rec in journal.store.read_back(run_id) if rec.at[:26] <= moment][:1]
+    return rows[0][0] if rows else None
+
+
+_AT_TIME: Final = (
+    'SELECT seq FROM events WHERE run_id = ? AND substr(CAST(body AS TEXT), instr(CAST(body AS TEXT), \'"at":"\') + 6, 26) '
+    "<= ? ORDER BY seq DESC LIMIT 1"
+)
 
 
 class Change(NamedTuple):
@@ -359,9 +443,156 @@ def differences(before: Json, after: Json, path: str = "") -> Iterator[Change]:
         yield Change(path, before, after)
 
 
-def size_of(value: Json) -> int | None:
-    """The bytes of a value that is held out of line, or None."""
-    return value.bytes if isinstance(value, BlobRef) else None
+# --- two runs ------------------------------------------------------------------------------------------------------
+
+_KEEPING_HOUSE: Final = ("run.claimed", "run.requeued", "note.added", "cost.", "tool.dispatched", "child.finished")
+_IDS: Final = frozenset({
+    "call_id", "approval_id", "message_id", "signal_id", "signal_ids", "wait_id", "child_run_id", "provider_call_id",
+    "response_id", "scope", "parent_run_id", "link", "base", "again", "request_hash", "raw", "key_expires_at",
+    "expires_at", "due_at", "not_before", "retry_at", "entry", "replayed", "tags", "title", "code_version",
+})  # fmt: skip
+
+
+class Divergence(NamedTuple):
+    """The first events in which two runs differ; None where one of them has ended."""
+
+    before: RecordedEvent | None
+    after: RecordedEvent | None
+
+
+def first_divergence(
+    journal: Journal,
+    before: tuple[str, int | None],
+    after: tuple[str, int | None],
+    progress: Progress | None = None,
+) -> Divergence | None:
+    """Where two runs (id, seq of the last event to look at) begin to differ in what they did, or None.
+
+    Ids, times, owners and what is said of money don't count, nor do a run's title and tags.
+    """
+    left, right = (_deeds(journal, *each) for each in (before, after))
+    for one, other in told(zip_longest(left, right), None, progress):
+        if one is None or other is None or not one.same(other):
+            return Divergence(one and one.record(), other and other.record())
+    return None
+
+
+class _Deed(NamedTuple):
+    run_id: str
+    seq: int
+    type: str
+    body: bytes
+
+    def same(self, other: _Deed) -> bool:
+        """Whether both say the same, but for ids."""
+        if self.type != other.type:
+            return False
+        return self.content() == other.content() or _without_ids(self.record()) == _without_ids(other.record())
+
+    def content(self) -> tuple[bytes, bytes]:
+        """What is held out of line, and the data, as they are stored: `ext` and `data` stand behind all else."""
+        head, _, data = self.body.partition(b'"data":')
+        return head.partition(b'"ext":')[2], data
+
+    def record(self) -> RecordedEvent:
+        return decode(self.run_id, self.seq, 0, self.type, self.body)
+
+
+def _deeds(journal: Journal, run_id: str, upto: int | None) -> Iterator[_Deed]:
+    """The events that say what a run did."""
+    for seq, _, event_type, body in journal.store.read_raw(run_id, 0, upto):
+        if not event_type.startswith(_KEEPING_HOUSE):
+            yield _Deed(run_id, seq, event_type, body)
+
+
+def _without_ids(record: RecordedEvent) -> Json:
+    event = record.event
+    if isinstance(event, e.UnknownEvent | e.NewerEvent | e.UnreadableEvent):
+        return event
+    return {name: value for name, value in data_of(event).items() if name not in _IDS}
+
+
+# --- step by step --------------------------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """One event of a run, and what it changed in the folded state."""
+
+    record: RecordedEvent
+    changes: list[Change]
+
+
+class Stepper:
+    """Walks through a run, forwards and back: at each event the state after it, and what it changed.
+
+    Going back folds again from the nearest state that is at hand: one of the last `snapshots_max` that were kept on the
+    way, a checkpoint, or the beginning.
+    """
+
+    def __init__(self, journal: Journal, run_id: str, *, force: bool = False) -> None:
+        self._journal, self._run_id, self._force = journal, run_id, force
+        self._kept: dict[int, bytes] = {}
+        self.state = RunState.initial()
+
+    @property
+    def last(self) -> int:
+        """The seq of the newest event, now."""
+        return self._journal.head(self._run_id).head_seq
+
+    def go(self, seq: int, progress: Progress | None = None) -> Position:
+        """Go to an event. Raises InvalidArgument (no such seq), CorruptLog, Unfoldable: then the place is the old one."""
+        checked_seq(self._journal, self._run_id, seq)
+        state = self._folded(self._copied(seq - 1), seq - 1, progress)
+        before = _snapshot(state)
+        record = next(verified(self._journal.store.read(self._run_id, seq - 1, seq), self._run_id, seq - 1, state.hash))
+        state.fold([record], force=self._force)
+        self.state = state
+        changes = differences(before, _snapshot(state))
+        return Position(record, [change for change in changes if change.path not in _EVERY_EVENT])
+
+    def at(self, seq: int, progress: Progress | None = None) -> dict[str, Any]:
+        """The state after another event, as JSON; the place stays."""
+        checked_seq(self._journal, self._run_id, seq)
+        return _snapshot(self._folded(self._copied(seq), seq, progress))
+
+    def _copied(self, upto: int) -> RunState:
+        """The newest state at hand at or before a seq, for the taking."""
+        kept = max((place for place in self._kept if place <= upto), default=0)
+        if kept < self.state.seq <= upto:
+            return RunState.load(orjson.loads(dump_bytes(self.state.dump())))
+        if kept <= upto - snapshot_every_events:
+            found = checkpoints.newest(self._journal.store, RunState, self._run_id, upto) if upto else None
+            if found and found[1] > kept:
+                return cast("RunState", found[0])
+        return RunState.load(orjson.loads(self._kept[kept])) if kept else RunState.initial()
+
+    def _folded(self, state: RunState, upto: int, progress: Progress | None) -> RunState:
+        since = state.seq
+        records = verified(self._journal.store.read(self._run_id, since, upto), self._run_id, since, state.hash)
+        for record in told(records, upto - since, progress):
+            state.fold([record], force=self._force)
+            if (
+                record.seq % snapshot_every_events == 0
+                and upto - record.seq < snapshots_max // 2 * snapshot_every_events
+            ):
+                self._keep(state)
+        if state.seq < upto:
+            raise CorruptLog(self._run_id, state.seq + 1, f"the event is missing, the run has {upto}")
+        return state
+
+    def _keep(self, state: RunState) -> None:
+        self._kept[state.seq] = dump_bytes(state.dump())
+        if len(self._kept) > snapshots_max:
+            self._kept.pop(next(iter(self._kept)))
+
+
+def _snapshot(state: RunState) -> dict[str, Any]:
+    """The state as JSON that later events don't change."""
+    found: dict[str, Any] = orjson.loads(dump_bytes(state_as_json(state)))
+    return found
+
+
+_EVERY_EVENT: Final = frozenset({"seq", "hash", "at"})
 
 
 def checkpoint_problem(journal: Journal, checkpoint: Checkpoint) -> str | None:

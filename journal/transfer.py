@@ -92,7 +92,7 @@ def import_jsonl(journal: Journal, lines: Iterable[bytes], path: str) -> FileRep
 
     def decide(tx: Transaction) -> dict[str, int]:
         taking = _Taking(journal, tx, path)
-        for entry in jsonl.additions(taking.noted(jsonl.read_lines(lines)), tx):
+        for entry in jsonl.additions(taking.noted(jsonl.read_lines(lines, path)), tx):
             taking.take(entry)
         return taking.finish()
 

@@ -97,6 +97,7 @@ class RunState:
     """
 
     NAME: ClassVar[str] = "run_state"
+    VERSION: ClassVar[int] = 1
 
     run_id: str = ""
     offset: int = 0
@@ -237,10 +238,9 @@ class RunState:
         """SHA-256, in hex, over the versions of all folds and of every upcaster: a dump of another is not loaded."""
         parts = [f"{name}={kind.VERSION}" for name, kind in sorted(_FOLDS.items())]
         parts += [f"{event_type}@{version}" for event_type, version in sorted(upcasters())]
-        return hashlib.sha256(";".join([f"{cls.NAME}={_VERSION}", *parts]).encode()).hexdigest()
+        return hashlib.sha256(";".join([f"{cls.NAME}={cls.VERSION}", *parts]).encode()).hexdigest()
 
 
-_VERSION: Final = 1
 _PLAIN: Final = ("run_id", "offset", "seq", "hash", "at", "skipped")
 _FOLDS: Final[dict[str, Any]] = {
     "status": status.Status,

@@ -796,12 +796,10 @@ def test_names_are_safe_to_print():
 
 def test_referenced_twice():
     """A blob that is there is sound for every event that refers to it."""
-    journal = Journal(MemoryStore(clock=FakeClock()))
-    journal.append("r", [queued()], expect=0)
     text = orjson.dumps("x" * 70_000)
-    journal.append("r", [e.NoteAdded("x" * 70_000)])
-    journal.append("r", [e.MemorySet("note", BlobRef(digest_of(text), len(text)))])
-    assert [] == list(audit_store(journal.store))
+    again = e.MemorySet("again", BlobRef(digest_of(text), len(text)))
+    events = [*OPEN, *owned(e.MemorySet("big", "x" * 70_000), again, e.StepCompleted(0), ended())]
+    assert [] == list(audit_store(forged(events)))
 
 
 def test_import_without_its_note():

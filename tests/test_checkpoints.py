@@ -108,7 +108,13 @@ def test_summary_of_a_beginning(journal):
     """Of a run that has done nothing it says so, and what it has spent isn't invented."""
     journal.append(R, [e.RunQueued("demo", None)], expect=0)
     summary = checkpoints.summary(journal.state(R))
-    expected = {"step_index": -1, "next_index": 0, "message_range": None, "cost_spent": {}, "last_error": None}
+    expected: dict[str, Any] = {
+        "step_index": -1,
+        "next_index": 0,
+        "message_range": None,
+        "cost_spent": {},
+        "last_error": None,
+    }
     assert expected == {name: summary[name] for name in expected}
 
 

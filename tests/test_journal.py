@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runjournal import CheckpointPolicy, Journal, Place, register
+from runjournal.log import base
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import decode
@@ -154,7 +155,7 @@ def test_arguments(run, more):
     ids=str,
 )
 def test_times_of_events(journal, at):
-    """The time of what happened elsewhere is UTC text with microseconds, or refused: it goes into the bytes as it is."""
+    """The time of what happened elsewhere goes into the bytes as it is: UTC text with microseconds, or refused."""
     with pytest.raises(InvalidArgument):
         journal.batch(R, [QUEUED], expect=0, at=at)
 
@@ -704,15 +705,15 @@ def test_backup(filed, tmp_path):
 @pytest.mark.requirement("R145")
 def test_unknown_types_survive_a_copy(filed, tmp_path):
     """Events of a type that this version doesn't know come out of a copy as they went in, and folds pass them."""
-    from runjournal.log import base
 
-    base.builtin(
-        Future := dataclass(frozen=True, slots=True)(
-            type("Future", (e.Event,), {"TYPE": "run.teleported", "__annotations__": {"to": str}})
-        )
-    )
+    @dataclass(frozen=True, slots=True)
+    class Teleported(e.Event):
+        TYPE: ClassVar[str] = "run.teleported"
+        to: str
+
+    base.builtin(Teleported)
     try:
-        filed.append(R, [Future("mars")], epoch=1)
+        filed.append(R, [Teleported("mars")], epoch=1)
     finally:
         del base._types["run.teleported"]
     filed.backup(tmp_path / "copy.db")
@@ -763,15 +764,15 @@ class Twins:
 
     def __init__(self, folder):
         self.url = str(Path(folder) / "runs.db")
-        self.left = Journal.open("memory:", clock=FakeClock(), by="w", checkpoints=self.policy)
-        self.right = Journal.open(self.url, clock=FakeClock(), by="w", checkpoints=self.policy)
+        self.clocks = FakeClock(), FakeClock()
+        self.left = Journal.open("memory:", clock=self.clocks[0], by="w", checkpoints=self.policy)
+        self.right = Journal.open(self.url, clock=self.clocks[1], by="w", checkpoints=self.policy)
         self.runs = 0
 
     def reopen(self):
         """A process ends and another begins; in memory only what is folded is lost."""
-        clock = self.right.clock
         self.right.close()
-        self.right = Journal.open(self.url, clock=clock, by="w", checkpoints=self.policy)
+        self.right = Journal.open(self.url, clock=self.clocks[1], by="w", checkpoints=self.policy)
         self.left = Journal(self.left.store, by="w", checkpoints=self.policy)
 
     def close(self):
@@ -791,8 +792,8 @@ class Twins:
 
     def sync(self):
         """Opening a file may look at the clock: both go on at the later time."""
-        later = max(self.left.clock.elapsed_s, self.right.clock.elapsed_s)
-        self.left.clock.elapsed_s = self.right.clock.elapsed_s = later
+        for clock in self.clocks:
+            clock.elapsed_s = max(each.elapsed_s for each in self.clocks)
 
 
 def outcome(use, journal):
@@ -828,7 +829,7 @@ def twins(tmp_path):
 def some_events(rng, state):
     """What one writer may append next, and its epoch; sometimes a wrong one."""
     trial, chain = RunState.load(orjson.loads(dump_bytes(state.dump()))), generate.Chain()
-    events, epoch = [], None
+    events, epoch = list[e.Event](), None
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         event, writer = generate.next_event(rng, trial)
         if epoch is not None and epoch != writer:
@@ -842,7 +843,7 @@ def some_events(rng, state):
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_sqlite_is_memory(twins, seed, size):
     """Random appends, right and wrong ones, repetitions and reopenings come to the same in both, byte for byte."""
-    rng, batches = random.Random(seed), []
+    rng, batches = random.Random(seed), list[Any]()
     with twins() as pair:
         states = {f"r{pair.runs}-{n}": RunState.initial() for n in (1, 2)}
         for _ in range(size):

@@ -24,16 +24,18 @@ from typing import IO, Final, NamedTuple
 from runjournal.log.events import RunImported
 
 from .base import FileImport, ImportedRun, Item, Known, Quarantined
-from .claude_files import Source, Taken, discover, identify, meta_of, taken_of
+from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, taken_of
 from .claude_session import Chain, Session
+from .jsonl import is_export
 from .lines import Bad, Line, Reader, open_file, parse
 
-__all__ = ["Source", "discover", "read"]
+__all__ = ["Source", "discover", "holds_records", "read"]
 
 SOURCE: Final = "claude-code"
 EPOCH: Final = "1970-01-01T00:00:00.000000Z"
 """The time of records before which, and in which, no time is known."""
 title_chars_max: Final = 500
+export_header_bytes_max: Final = 4096
 
 
 class _About(NamedTuple):
@@ -61,7 +63,7 @@ def read(source: Source, known: Known) -> FileImport:
         with open_file(source.path) as file:
             _read(source, file, known, result)
     except OSError as error:
-        result.error = error.strerror or str(error)
+        result.error = f"{error.strerror or error}: expected a file of JSON lines that can be read"
     except ValueError as error:  # NUL in the path
         result.error = str(error)
     except _Refused as refusal:
@@ -72,6 +74,8 @@ def read(source: Source, known: Known) -> FileImport:
 
 
 def _read(source: Source, file: IO[bytes], known: Known, result: FileImport) -> None:
+    if is_export(file.readline(export_header_bytes_max)):
+        raise _Refused("it is an export of runjournal; `runjournal import jsonl` takes it")
     identity = identify(source, file, known)
     run_id = identity.run_id if identity else ""
     row = known.imported(run_id) if identity else None

@@ -132,6 +132,15 @@ def identify(source: Source, file: IO[bytes], known: Known) -> Identity | None:
     return Identity(_own(name, digest, known), digest, agent, parent)
 
 
+def holds_records(source: Source) -> bool:
+    """Whether the file can be read and holds a JSON object at all."""
+    try:
+        with open_file(source.path) as file:
+            return _first_record(file) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def _first_record(file: IO[bytes]) -> tuple[bytes, Mapping[str, Any]] | None:
     for line in Reader(file):
         try:

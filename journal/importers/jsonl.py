@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import IO, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import orjson
 
@@ -25,8 +26,12 @@ from runjournal.log.chain import event_hash
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.head import Head
+from runjournal.log.limits import blob_bytes_max, name_chars_max
 
 VERSION: Final = 1
+line_bytes_max: Final = 2 * blob_bytes_max + 4096
+"""A line of an export that is longer is none: the largest blob, each of its characters escaped, and what is around it."""
+_header_bytes_max: Final = 4096
 _DIGEST_CHARS: Final = 64
 
 
@@ -35,8 +40,9 @@ class BadExport(JournalError, ValueError):
 
     code = "bad_export"
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"line {line}: {what}; nothing was imported, export the runs again")
+    def __init__(self, line: int, what: str, path: str = "") -> None:
+        where = f"{path}, line {line}" if path else f"line {line}"
+        super().__init__(f"{where}: {what}; nothing was imported, export the runs again")
         self.line = line
 
 
@@ -114,24 +120,34 @@ def is_export(first_line: bytes) -> bool:
     return isinstance(header, dict) and "runjournal" in header
 
 
-def read_lines(lines: Iterable[bytes]) -> Iterator[Entry]:
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, as much of each as shows that it is too long: a file without line breaks fits no memory."""
+    bound = _header_bytes_max
+    while line := file.readline(bound + 1):
+        yield line
+        if len(line) > bound:
+            return
+        bound = line_bytes_max
+
+
+def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
     """The entries of an export, each verified: hash, dense numbers, chain, blobs.
 
     Raises BadExport at the first line that is wrong, at the latest when the lines end, so whoever writes what this
-    yields must do it in one transaction.
+    yields must do it in one transaction. `path` is named in its text.
     """
     reading = _Reading()
     number = 0
     for number, line in enumerate(lines, 1):
         try:
             entry = reading.take(line)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else _reason(error)
-            raise BadExport(number, what) from None
+            raise BadExport(number, what, path) from None
         if entry is not None:
             yield entry
     if not reading.ended:
-        raise BadExport(number + 1, "the file is cut: its last line should say how much it holds")
+        raise BadExport(number + 1, "the file is cut: its last line should say how much it holds", path)
 
 
 def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
@@ -173,21 +189,28 @@ class _Reading:
         """The entry that a line is; None for the header and the end. Raises ValueError, KeyError, TypeError."""
         if self.ended:
             raise ValueError("something follows the end")
+        if not self.begun:
+            self._header(line)
+            return None
+        if len(line) > line_bytes_max:
+            raise ValueError(f"longer than line_bytes_max = {line_bytes_max}")
         data = orjson.loads(line)
         if not isinstance(data, dict):
             raise TypeError("expected a JSON object")
         record = cast("dict[str, Any]", data)
-        if not self.begun:
-            self._header(record)
-            return None
+        if len(record) != _names_count(line, record):
+            raise ValueError("a key of the object comes twice")
         if "end" in record:
             self._end(record)
             return None
         return self._blob(record) if "blob" in record else self._row(record)
 
-    def _header(self, record: dict[str, Any]) -> None:
-        if record.get("runjournal") != VERSION:
-            raise ValueError(f'expected the header {{"runjournal":{VERSION}}}')
+    def _header(self, line: bytes) -> None:
+        if len(line) > _header_bytes_max or not is_export(line) or orjson.loads(line)["runjournal"] != VERSION:
+            raise ValueError(
+                f'expected the header {{"runjournal":{VERSION}}} of an export by `runjournal export`'
+                " (for transcripts: `runjournal import claude-code`)"
+            )
         self.begun = True
 
     def _end(self, record: dict[str, Any]) -> None:
@@ -210,6 +233,8 @@ class _Reading:
         row = Row(check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record))
         if type(row.seq) is not int or not isinstance(row.type, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("expected seq as a whole number, type as text")
+        if not 0 < len(row.type) <= name_chars_max or "\0" in row.type:
+            raise ValueError(f"expected a type of 1 to {name_chars_max} characters without NUL")
         seq, prev = self._ends.get(row.run_id, (0, None))
         if row.seq != seq + 1:
             raise ValueError(f"expected event {seq + 1} of its run, got {row.seq}")
@@ -223,6 +248,19 @@ class _Reading:
         self._ends[row.run_id] = row.seq, digest
         self._events += 1
         return row
+
+
+def _names_count(line: bytes, record: dict[str, Any]) -> int:
+    """How many keys the object has as it is written; read again only if it isn't just what this module writes."""
+    if orjson.dumps(record) == line.removesuffix(b"\n"):
+        return len(record)
+    counts: list[int] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        counts.append(len(pairs))
+
+    json.loads(line, object_pairs_hook=note)
+    return counts[-1]
 
 
 def _reason(error: Exception) -> str:

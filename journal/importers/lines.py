@@ -96,13 +96,20 @@ def parse(line: Line) -> tuple[str, Any] | None:
     except UnicodeDecodeError as error:
         raise Bad(f"not valid UTF-8 at byte {error.start + 1}") from None
     try:
-        return text, json.loads(text)
+        return text, json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise Bad(_cause(text, error)) from None
     except ValueError:
         raise Bad("a number with too many digits") from None
     except RecursionError:
         raise Bad("nested too deep") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Bad("a key of an object comes twice")
+    return found
 
 
 def _cause(text: str, error: json.JSONDecodeError) -> str:

@@ -141,7 +141,7 @@ def _field(cls: type[Event], f: Any, hint: Any) -> Field:
         raise InvalidArgument(f"{cls.__name__}.{f.name}: a default must be a plain value, not a factory")
     slot = getattr(cls, f.name, None)
     put = slot.__set__ if isinstance(slot, types.MemberDescriptorType) and not hasattr(cls, "__post_init__") else None
-    check = None if isinstance(shape, Anything) else shape.check
+    check: Callable[[Any, str], None] | None = None if isinstance(shape, Anything) else shape.check
     if check is not None and f.name in cls.BLOBS:
         check = _unless(BlobRef, check)
     if check is not None and type(None) in get_args(hint) and f.default is not None:  # else None is never stored
@@ -219,7 +219,8 @@ def register(cls: E_) -> E_:
     if not re.fullmatch(r"x\.[a-z0-9][a-z0-9_.-]{0,125}", cls.TYPE):
         raise InvalidArgument(f"{cls.__name__}.TYPE: expected 'x.<name>' in small letters, got {cls.TYPE[:60]!r}")
     params = vars(cls).get("__dataclass_params__")  # its own: fields of a class without the decorator are none
-    if not issubclass(cls, Event) or params is None or not params.frozen:  # pyright: ignore[reportUnnecessaryIsInstance]
+    derived = issubclass(cast("type[object]", cls), Event)  # a caller without a type checker may pass anything
+    if not derived or params is None or not params.frozen:
         raise InvalidArgument(
             f"{cls.__name__}: expected a frozen dataclass that derives from Event; write @dataclass(frozen=True, slots=True)"
         )

@@ -34,12 +34,13 @@ from .errors import (
     UsedAfterFork,
 )
 from .limits import busy_wait_s as busy_wait_default_s
-from .limits import wal_autocheckpoint_pages
+from .limits import int_max, wal_autocheckpoint_pages
 from .sqlite_errors import closed, translate, translated
 from .sqlite_place import (
     check_engine,
     check_file_system,
     check_path,
+    check_utf8,
     connect,
     create_file,
     mountinfo,
@@ -138,9 +139,9 @@ class SQLiteStore(SQLiteWideReads):
         if create:
             create_file(self._path)
         elif not Path(self._path).exists():
-            raise StoreUnavailable(f"{self._path}: there is no such file, and create=False")
+            raise StoreUnavailable(f"{self._path}: there is no such file, expected a store; create=True makes one")
         if not check_header(self._path) and not create:
-            raise NotAStore(f"{self._path} is empty, and create=False")
+            raise NotAStore(f"{self._path} is empty, expected a store; name another file, or remove it and make a new one")
         try:
             writer = self._connect()
             try:
@@ -290,7 +291,9 @@ class SQLiteStore(SQLiteWideReads):
         self._relaxed(save)
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
-        """Forget snapshots: one, a run's, or all; gives how many. Raises what `transact` raises."""
+        """Forget snapshots: one, a run's, or all; gives how many. Raises InvalidArgument, and what `transact` raises."""
+        if seq is not None and not 0 <= seq <= int_max:
+            raise InvalidArgument(f"seq: expected one from 0 to {int_max}, got {seq}"[:120])
 
         def drop(writer: apsw.Connection) -> int:
             writer.execute(
@@ -400,6 +403,7 @@ class SQLiteStore(SQLiteWideReads):
         Raises InvalidArgument if it does, StoreUnavailable, StoreFull, CorruptLog.
         """
         self._check()
+        check_utf8(target)
         if os.path.lexists(target):
             raise InvalidArgument(f"backup: {target} exists; name a new file")
         copy(self._path, str(Path(target).absolute()))

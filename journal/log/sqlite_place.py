@@ -60,11 +60,20 @@ def check_engine(version: str) -> None:
         )
 
 
+def check_utf8(path: str) -> None:
+    """Raise InvalidArgument for a path with bytes that are no UTF-8: SQLite can't be told of it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"the path of a store: expected UTF-8, got {ascii(path)[:200]}; rename it") from None
+
+
 def check_path(path: str | os.PathLike[str]) -> str:
     """The absolute path of a store's file. Raises InvalidArgument, NotAStore."""
     name = os.fspath(path)
     if not name or "\0" in name or name == ":memory:":
         raise InvalidArgument("the path of a store: expected a file name; write 'memory:' for a store that isn't kept")
+    check_utf8(name)
     place = Path(name).absolute()
     name = str(place)
     try:

@@ -1,0 +1,504 @@
+"""Calls, in the core of a run: which call is it, what a recorded one gives back, and how a new one is sent.
+
+What a recorded call gives back is its *history* first: the ends that the agent was told in this attempt of the step,
+each once, in the order of the log. When that is used up, *knowledge* counts, the first that fits of the table in
+docs/explanation/recovery.md.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from runjournal.log import events as e
+from runjournal.log.authority import CALL_ENDS
+from runjournal.log.base import Event, Json
+from runjournal.log.clock import timestamp
+from runjournal.projections.calls import REPEATABLE, Call
+from runjournal.projections.index import args_sha256
+
+from . import failures as f
+from .commands import Ended, Invoke, Steps
+from .engine import Core, left_out_wait_s
+from .script import Entry
+from .targets import ModelTarget, Target
+
+tries_max: Final = 3
+"""Attempts of a call within one ask."""
+Ask = tuple[Target, dict[str, Json]]
+
+
+class Live(NamedTuple):
+    """What the log says to a call: send it."""
+
+
+class Person(NamedTuple):
+    """What the log says to a call: a person must say first."""
+
+
+LIVE: Final = Live()
+PERSON: Final = Person()
+
+
+class Sent(NamedTuple):
+    """What came of one attempt: where its end is, its value or failure, and whether it is tried again at once."""
+
+    at: int
+    value: Json
+    failure: BaseException | None
+    again: bool
+    cancelled: BaseException | None
+
+
+class Caller:
+    """The calls of one run."""
+
+    def __init__(self, core: Core, testify: Any) -> None:
+        self.core = core
+        self.testify = testify
+
+    def entry(self) -> Entry:
+        """The open step of this context. Raises the stop of the run, NotInStep."""
+        core = self.core
+        core.alive()
+        if core.entry is None or not core.inside:
+            raise f.NotInStep("everything happens in a step: `with run.step(name):` or `run.do(name, fn)`")
+        return core.entry
+
+    # One call, several calls.
+
+    def call(self, target: Target, args: dict[str, Json], own_key: str = "") -> Steps[Any]:
+        """One call: its recorded outcome, or a live one. Raises what the agent is told."""
+        entry = self.entry()
+        call_id = yield from self.identify(entry, target, args, own_key)
+        entry.asks[call_id] += 1
+        self.core.driver.settle()
+        if call_id in entry.shared:  # its own key is in flight: both get its one outcome
+            yield from self.core.until(lambda: entry.shared[call_id], None)
+            return self.give(target, *entry.shared[call_id])
+        if own_key:
+            entry.shared[call_id] = ()
+        try:
+            value = yield from self.outcome(entry, call_id, target, args)
+        except BaseException as error:
+            entry.busy.pop(call_id, None)
+            self._share(entry, call_id, (None, error))
+            raise
+        self._share(entry, call_id, (value, None))
+        return self.parsed(target, value)
+
+    def _share(self, entry: Entry, call_id: str, outcome: tuple[Json, BaseException | None]) -> None:
+        if call_id in entry.shared:
+            entry.shared[call_id] = outcome
+            self.core.driver.ring()
+
+    def give(self, target: Target, value: Json, failure: BaseException | None) -> Any:
+        """Return or raise an outcome that somebody else waited for too."""
+        if failure is not None:
+            raise failure
+        return self.parsed(target, copy.deepcopy(value))
+
+    def parallel(self, asks: Sequence[tuple[Target, dict[str, Json], str]]) -> Steps[list[Any]]:
+        """Calls that are in flight together; their outcomes in the order of the asks, failures as values."""
+        entry = self.entry()
+        ids: list[str] = []
+        for target, args, own_key in asks:
+            ids.append((yield from self.identify(entry, target, args, own_key)))
+        wanted = dict(zip(ids, asks, strict=True))  # a key of its own may be asked for twice
+        outcomes: dict[str, Any] = {}
+        for call_id, (target, args, _) in wanted.items():
+            entry.asks[call_id] += 1
+            outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
+        live = [call_id for call_id in wanted if outcomes[call_id] is LIVE]
+        started = {}
+        for call_id in live:
+            started[call_id] = yield from self.start(entry, call_id, *wanted[call_id][:2])
+        for call_id in live:
+            target, args, _ = wanted[call_id]
+            outcomes[call_id] = yield from self._caught(self.finish(entry, call_id, target, args, started[call_id]))
+        if waits := [call_id for call_id, outcome in outcomes.items() if outcome is PERSON]:
+            yield from self.wait(entry, [{"kind": "question", "id": call_id} for call_id in waits])
+        for call_id, outcome in outcomes.items():
+            if isinstance(outcome, BaseException):
+                entry.busy.pop(call_id, None)
+        return [self._parsed_or_failure(wanted[call_id][0], outcomes[call_id]) for call_id in ids]
+
+    def _caught(self, steps: Steps[Any]) -> Steps[Any]:
+        try:
+            return (yield from steps)
+        except f.Told as failure:
+            return failure
+        except f.ResultUnusable as failure:
+            return failure
+
+    def _parsed_or_failure(self, target: Target, outcome: Any) -> Any:
+        if isinstance(outcome, BaseException):
+            return outcome
+        try:
+            return self.parsed(target, outcome)
+        except f.ResultUnusable as error:
+            return error
+
+    def parsed(self, target: Target, value: Json) -> Any:
+        """The value as the tool's `into` makes it. Raises ResultUnusable."""
+        if target.into is None:
+            return value
+        try:
+            return target.into(value)
+        except Exception as error:
+            raise f.ResultUnusable(f"{target.name}: into= can't parse the recorded result: {error}") from error
+
+    # Which call is it.
+
+    def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Steps[str]:
+        """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
+        core, digest = self.core, args_sha256(args)
+        call_id = own_key or core.free_id(entry, target.name, args)
+        if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
+            raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
+        if isinstance(target, ModelTarget) and core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
+            call_id = (yield from self._next_answer(entry, target, args)) or call_id
+        entry.asked.add(call_id)
+        entry.busy[call_id] = target.name, digest
+        return call_id
+
+    def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
+        call = self.core.state.calls.known.get(call_id)
+        effect = self.core.line.effect(call_id)
+        return [
+            entry.busy.get(call_id),
+            call and (call.tool, args_sha256(self._args(call))),
+            effect and (effect.tool, effect.args_sha256),
+        ]
+
+    def _args(self, call: Call) -> Json:
+        event = self.core.line.event_at(call.args_seq)
+        return event.args if isinstance(event, e.ToolStarted) else None
+
+    def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Steps[str | None]:
+        """A request that fits no recorded one, having a clock in it, is the first one in the order of asking that has
+        its shape and still has something to give. The order of their ends would give one's answer to another."""
+        calls = self.core.state.calls.of_step(entry.step)
+        models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]
+        if not models:
+            return None
+        wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.line.clock)).request_shape
+        for _, key, call in sorted(models, key=lambda item: item[:2]):
+            event = self.core.line.event_at(call.args_seq)
+            alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, wanted)
+            if not alike or key in entry.busy:
+                continue
+            told_more = any(at not in self.core.heard for at, _ in call.told)
+            if key not in entry.asked or told_more or call.status == "open" or call.tries:
+                yield from self.core.append(e.NoteAdded(f"request_changed {key}", code="request_changed", call_id=key))
+                return key
+        return None
+
+    # What a recorded call gives back.
+
+    def outcome(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[Json]:
+        """The value, or what the agent is told is raised."""
+        while True:
+            outcome = yield from self.recorded(entry, call_id, target, args)
+            if outcome is PERSON:
+                yield from self.wait_for(entry, call_id, "question")
+                continue
+            if outcome is LIVE:
+                started = yield from self.start(entry, call_id, target, args)
+                return (yield from self.finish(entry, call_id, target, args, started))
+            return outcome
+
+    def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[Any]:
+        """History first, then what is known; LIVE to send it, PERSON to wait for a word. Raises what is told."""
+        core = self.core
+        while True:
+            call = core.state.calls.known.get(call_id)
+            told = [] if call is None or call.step != entry.step else [t for t in call.told if t[0] not in core.heard]
+            if not told:
+                break
+            at = int(told[0][0])
+            yield from self.told_in_turn(entry, at, call_id)
+            cut = at in entry.cuts
+            if cut:
+                yield from self._park(entry, call_id, at)
+            core.tell(entry, at)
+            if not cut:
+                return self.value_at(at)
+        if (word := entry.word(call_id)) is not None:
+            yield from core.turn(entry, word, call_id)
+            core.tell(entry, word)
+        verdict = yield from self.verdict(call_id, target, args)
+        call = core.state.calls.known.get(call_id)
+        if verdict == "recorded":
+            known = call.value_seq if call is not None and call.status == "completed" else None
+            return self.value_at(known) if known else self._effect_value(call_id)
+        if verdict == "run" or call is None:
+            return LIVE
+        if target.on_unknown == "ask" and call.status != "unknown":
+            return PERSON
+        failure = f.CallOutcomeUnknown(f"{target.name} ({call_id}) may have happened, and nobody knows")
+        stored, _ = f.error_of(failure)
+        core.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
+        raise failure
+
+    def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Steps[str]:
+        """`recorded`, `run` or `unknown`: the first that fits."""
+        call = self.core.state.calls.known.get(call_id)
+        if (call is not None and call.status == "completed") or self.core.line.effect(call_id) is not None:
+            return "recorded"
+        if call is None or not call.maybe:  # it may be sent, or sent again
+            return "run"
+        if target is not None and (word := target.word(copy.deepcopy(args), call_id)):
+            happened = word[0] == "happened"
+            result = word[1] if happened else None
+            outcome = "happened" if happened else "did_not_happen"
+            yield from self.core.append(e.ToolResolved(call_id, call.attempt, outcome, result))
+            return "recorded" if happened else "run"
+        return "run" if self._key_lives(call) else "unknown"
+
+    def _key_lives(self, call: Call) -> bool:
+        now = timestamp(self.core.line.clock.now())
+        return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
+
+    def value_at(self, at: int) -> Json:
+        """The value of the end at a place; what the agent is told of a failure is raised."""
+        event = self.core.line.event_at(at)
+        match event:
+            case e.ToolCompleted(result_error=dict(error)):
+                raise f.ResultUnusable(f"the effect happened, but its result couldn't be stored: {error['message']}")
+            case e.ToolCompleted() | e.ToolResolved():
+                return event.result
+            case e.ModelCompleted():
+                return event.response
+            case e.ToolFailed() | e.ModelFailed():
+                raise f.call_failure(event.error, transient=event.transient)
+            case _:
+                raise f.Mistake(f"the log has no outcome at {at}")
+
+    def _effect_value(self, call_id: str) -> Json:
+        effect = self.core.line.effect(call_id)
+        event = self.core.line.event_of(effect.run_id, effect.seq) if effect else None
+        if isinstance(event, e.ToolCompleted) and event.result_error:
+            raise f.ResultUnusable(f"the effect happened, but its result couldn't be stored: {event.result_error['message']}")
+        return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
+
+    def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Steps[None]:
+        """It has ended; if its asker is cancelled before he is told, that is what he was told."""
+        try:
+            yield from self.core.turn(entry, at, call_id)
+        except self.core.cancellation:
+            if not (self.core.stopped or self.core.leaving) and at not in entry.cuts:
+                yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
+            self.core.tell(entry, at)
+            raise
+
+    def _park(self, entry: Entry, call_id: str, at: int) -> Steps[None]:
+        """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
+        start = e.ModelStarted if isinstance(self.core.line.event_at(at), e.ModelCompleted | e.ModelFailed) else e.ToolStarted
+        took_s = self.core.line.seconds(at, start, call_id)
+        entry.held.add(call_id)
+        try:
+            yield from self.core.until(lambda: False, took_s + left_out_wait_s)
+        finally:
+            entry.held.discard(call_id)
+
+    # Sending.
+
+    def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[int]:
+        """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
+        call = self.core.state.calls.known.get(call_id)
+        if target.policy not in ("model", "idempotent") and not (call is not None and call.fresh):
+            yield from self.core.nothing_left_out(entry, f"{target.name} was called anew", call_id)
+        attempt = call.attempt + 1 if call is not None else 1
+        yield from self.core.append(target.started(call_id, args, attempt, self.core.line.clock))
+        return attempt
+
+    def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Json]:
+        """The effect, and its outcome; what may be tried again within the ask is."""
+        core = self.core
+        entry.flights[call_id] = True
+        try:
+            while True:
+                sent = yield from self.attempt(entry, call_id, target, args, attempt)
+                if not sent.again:
+                    break
+                attempt = yield from self.start(entry, call_id, target, args)
+            del entry.flights[call_id]
+            if sent.cancelled is not None:
+                core.tell(entry, sent.at)
+                raise sent.cancelled
+            yield from self.told_in_turn(entry, sent.at, call_id)
+            core.tell(entry, sent.at)
+            if sent.failure is not None:
+                raise sent.failure
+            return sent.value
+        finally:
+            entry.flights.pop(call_id, None)
+            core.driver.ring()
+
+    def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Sent]:
+        """One sending."""
+        core = self.core
+        before = copy.copy(core.state.calls.known[call_id])
+        cuttable = target.policy in ("model", "idempotent")
+
+        def body() -> Any:
+            core.line.check_lease(core.epoch)
+            return target.invoke(copy.deepcopy(args), call_id)
+
+        def late(ended: Ended) -> None:
+            if not cuttable:
+                self._testify(target, call_id, attempt, ended)
+
+        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late)
+        if isinstance(ended.error, f.Stop):
+            core.stop(ended.error)
+            raise ended.error
+        leaving = core.stopped is not None or core.leaving
+        if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
+            raise ended.cancelled  # nobody is told: it stays open, and is sent again
+        cut = ended.cancelled is not None and not leaving
+        events, failure, word = self._ending(target, call_id, attempt, ended, before, args, cut=cut)
+        try:
+            at = yield from core.record(*events)
+        except f.Fenced:
+            self._testify(target, call_id, attempt, ended, word)
+            raise
+        entry.script.append(_line(at, call_id))
+        if cut:
+            entry.cuts.add(at)
+        again = bool(getattr(events[-1], "again", False))
+        value = _value(events[-1])
+        return Sent(at, value, failure, again, ended.cancelled if not leaving or ended.cut else ended.cancelled)
+
+    def _ending(
+        self, target: Target, call_id: str, attempt: int, ended: Ended, call: Call, args: dict[str, Json], *, cut: bool
+    ) -> tuple[list[Event], BaseException | None, str]:
+        """The event of an outcome, what the agent is told if it failed, and what a fenced owner may say of it."""
+        error: BaseException | None = ended.error
+        if ended.cut == "timeout":
+            error = TimeoutError(f"{target.name} took longer than timeout_s = {target.timeout_s}")
+        elif ended.cut == "cancel":
+            error = f.cancelled_call(target.name)
+        if error is None:
+            event, rejection = target.completed(call_id, attempt, ended.value, cut=cut)
+            if rejection is None:
+                wrong = getattr(event, "result_error", None)
+                failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
+                return [event], failure, "happened"
+            failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, usage=getattr(event, "usage", None))
+            return [failed], self._told(failed, rejection), "happened"
+        if not isinstance(error, Exception):
+            if not self.core.is_cancellation(error):
+                raise error
+            error = f.cancelled_call(target.name)
+        word = None if isinstance(error, f.DidNotHappen) or ended.cut else target.word(copy.deepcopy(args), call_id)
+        if word is not None and word[0] == "happened":
+            event, _ = target.completed(call_id, attempt, word[1], cut=cut)
+            return [event], None, "happened"
+        void = isinstance(error, f.DidNotHappen) or word is not None
+        failed = self._failed(target, call_id, attempt, error, call, cut=cut, void=void, dropped=ended.cut == "cancel")
+        return [failed], self._told(failed, error), "did_not_happen" if void else "unknown"
+
+    def _failed(
+        self, target: Target, call_id: str, attempt: int, error: BaseException, call: Call, *,
+        cut: bool, void: bool = False, dropped: bool = False, usage: Any = None,
+    ) -> Event:  # fmt: skip
+        """It is tried again within the ask if it is transient and can't happen twice."""
+        stored, transient = f.error_of(error)
+        if (trace := f.trace_of(error)) is not None:
+            stored["traceback"] = trace
+        safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self._key_lives(call)
+        again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
+        event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
+        if usage is not None and isinstance(event, e.ModelFailed):
+            return e.ModelFailed(event.call_id, attempt, stored, transient, again, cut, usage=usage)
+        return event
+
+    def _told(self, event: Event, cause: BaseException) -> BaseException:
+        error, transient = event.error, event.transient  # type: ignore[attr-defined]  # a failure of a tool or model
+        failure = f.call_failure(error, transient=transient)
+        failure.__cause__ = cause
+        return failure
+
+    def _testify(self, target: Target, call_id: str, attempt: int, ended: Ended, word: str = "") -> None:
+        """A fenced owner, or one whose attempt timed out, says what became of it, if that is still a question."""
+        if not word:
+            word = "unknown"
+            if ended.error is None:
+                word = "happened"
+            elif isinstance(ended.error, f.DidNotHappen):
+                word = "did_not_happen"
+        if word == "unknown" or target.policy == "model":
+            return
+        event, _ = target.completed(call_id, attempt, ended.value, cut=False) if word == "happened" else (None, None)
+        self.testify(e.ToolResolved(call_id, attempt, word, getattr(event, "result", None), late=True))
+
+    # Waiting for a word.
+
+    def wait_for(self, entry: Entry, call_id: str, kind: str) -> Steps[None]:
+        """The run waits when nothing else can go on: no call is in flight, and nobody was just told something."""
+        core, about = self.core, {"kind": kind, "id": call_id}
+        entry.questions.append(call_id)
+        core.driver.settle()
+        try:
+            yield from core.until(lambda: core.state.answered(about) or core.idle(entry), None)
+            if not core.state.answered(about):
+                open_ = [key for key in entry.questions if not core.state.answered({"kind": "question", "id": key})]
+                yield from self.wait(entry, [{"kind": self._kind(key), "id": key} for key in open_])
+        finally:
+            entry.questions.remove(call_id)
+
+    def _kind(self, key: str) -> str:
+        return "approval" if key in self.core.state.approvals.known else "question"
+
+    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Steps[None]:  # noqa: ARG002 - the step stays open
+        """Saved first, told then. The lease goes back, the step stays open."""
+        yield from self.core.append(*before, e.RunWaiting(waits))
+        self.core.line.notify(waits)
+        self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
+
+    def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Steps[dict[str, Json]]:
+        """A question to a person; gives back the approved args. Raises Rejected."""
+        entry, core, what = self.entry(), self.core, f"ask {action}"
+        call_id = core.free_id(entry, what, args)
+        entry.busy[call_id] = what, ""
+        known = core.state.approvals.known
+        if call_id not in known:
+            yield from core.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
+        entry.asked.add(call_id)
+        entry.asks[call_id] += 1
+        if call_id not in known:
+            request = e.ApprovalRequested(call_id, action, reason, args=args)
+            if core.driver.alone() and not entry.flights:
+                yield from self.wait(entry, [{"kind": "approval", "id": call_id}], request)
+            yield from core.append(request)
+        if core.state.approvals.known[call_id].decision is None:
+            yield from self.wait_for(entry, call_id, "approval")
+        if (word := entry.word(call_id)) is not None:
+            yield from core.turn(entry, word, call_id)
+            core.tell(entry, word)
+        return self._answer(call_id, args)
+
+    def _answer(self, call_id: str, args: dict[str, Json]) -> dict[str, Json]:
+        answer = self.core.state.approvals.known[call_id]
+        if answer.decision not in ("approved", "edited"):
+            raise f.Rejected(str(answer.decision))
+        event = self.core.line.event_at(answer.answered_seq or 0)
+        edited = event.args if isinstance(event, e.ApprovalResolved) else None
+        return copy.deepcopy(args if edited is None else edited)
+
+
+_NOBODY: Final = Call("", "", "\0")
+
+
+def _line(at: int, call_id: str) -> Any:
+    from .script import Line  # noqa: PLC0415 - one name, one use
+
+    return Line(at, "tell", call_id, 0)
+
+
+def _value(event: Event) -> Json:
+    assert event.TYPE in CALL_ENDS  # noqa: S101 - for whoever changes _ending
+    return copy.deepcopy(getattr(event, "result", getattr(event, "response", None)))

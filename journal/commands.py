@@ -1,0 +1,78 @@
+"""What the core of a run asks of its driver: it yields these, and is sent what they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from runjournal.log.base import Event
+
+T = TypeVar("T")
+
+
+class Append(NamedTuple):
+    """Append these events as the owner; comes to the list of their records. Never interrupted by a cancel."""
+
+    events: tuple[Event, ...]
+
+
+class Ended(NamedTuple):
+    """How a body ended: with a value or an error, or `cut` short, by its timeout or because its asker was cancelled.
+
+    `cancelled` is the cancellation of the asker, whether or not it cut the body.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+    cut: Literal["", "timeout", "cancel"] = ""
+    cancelled: BaseException | None = None
+
+
+class Invoke(NamedTuple):
+    """Run a body to its end; comes to an `Ended`.
+
+    What is `cuttable` is dropped when its asker is cancelled; anything else is waited for. `late` is told of a body
+    that ends after it was cut.
+    """
+
+    body: Callable[[], Any]
+    cuttable: bool
+    timeout_s: float | None
+    late: Callable[[Ended], None]
+
+
+class Until(NamedTuple):
+    """Wait until `ready()` is true, or the run has stopped; comes to False if `bound_s` passed first (None: no bound)."""
+
+    ready: Callable[[], object]
+    bound_s: float | None
+
+
+Command: TypeAlias = Append | Invoke | Until
+Steps: TypeAlias = Generator[Command, Any, T]
+"""A verb of the core: yields commands, returns a T."""
+
+
+class Driver(Protocol):
+    """What the core asks without waiting."""
+
+    def alone(self) -> bool:
+        """Whether nobody else can ask: no task or thread was made since the step began."""
+        ...
+
+    def ring(self) -> None:
+        """Look again: something that is waited for may have come."""
+        ...
+
+    def settle(self) -> None:
+        """Somebody was told something: let him do what he will do at once, before `calm` is true again."""
+        ...
+
+    @property
+    def calm(self) -> bool:
+        """Whether nobody was told anything in the last turns."""
+        ...
+
+    def now_s(self) -> float:
+        """Seconds of the driver's clock."""
+        ...

@@ -1,0 +1,144 @@
+"""A run and the runs that it goes on from, as one line: places in it, and what the log says there.
+
+A place (`at`) counts the events of a line: `offset + seq`, where `offset` is the number of events of the bases. A retry
+and a fork look up steps in their bases too; a restart begins anew, and only the calls that nobody knows of come along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.clock import parse_timestamp
+from runjournal.log.store import StepEnd, Store
+from runjournal.projections.state import RunState
+
+
+class Part(NamedTuple):
+    """A run of the line: its events up to `upto` (None: all) stand at `offset + seq`; `steps`: its steps are ours too."""
+
+    run_id: str
+    offset: int
+    upto: int | None
+    steps: bool
+
+
+class Failure(NamedTuple):
+    """An attempt of a step that failed at a place; `cut`: it was cancelled, after `took_s`."""
+
+    at: int
+    attempt: int
+    error: dict[str, Any]
+    transient: bool
+    cut: bool
+    took_s: float
+
+
+class Line:
+    """The line of a run that this process owns. `state` gives its folded state, `filled` puts blobs in place."""
+
+    def __init__(
+        self, store: Store, run_id: str, state: Callable[[], RunState], filled: Callable[[RecordedEvent], RecordedEvent]
+    ) -> None:
+        self.run_id = run_id
+        self.state = state
+        self._store = store
+        self._filled = filled
+        self._parts = list(self._walk())
+
+    def _walk(self) -> Iterator[Part]:
+        run_id, offset, upto, steps = self.run_id, self.state().offset, None, True
+        while True:
+            yield Part(run_id, offset, upto, steps)
+            first = next(iter(self._store.read(run_id, 0, 1)), None)
+            queued = first.event if first else None
+            if not isinstance(queued, e.RunQueued) or queued.base is None:
+                return
+            steps = steps and queued.link in ("retry", "fork")
+            run_id, upto = queued.base["run_id"], queued.base["seq"]
+            offset -= queued.base["seq"]
+
+    # Events.
+
+    def record_at(self, at: int) -> RecordedEvent | None:
+        """The event at a place, blobs in place, or None."""
+        for part in self._parts:
+            if at > part.offset:
+                found = next(iter(self._store.read(part.run_id, at - part.offset - 1, at - part.offset)), None)
+                return self._filled(found) if found else None
+        return None
+
+    def event_at(self, at: int) -> Event | None:
+        """The event at a place, blobs in place, or None."""
+        record = self.record_at(at)
+        return record.event if record else None
+
+    def events_after(self, at: int) -> Iterator[tuple[int, Event]]:
+        """Every event behind a place, with its own, in order; values held out of line stay references."""
+        for part in reversed(self._parts):
+            last = None if part.upto is None else part.offset + part.upto
+            if last is None or last > at:
+                for record in self._store.read(part.run_id, max(0, at - part.offset), part.upto):
+                    yield part.offset + record.seq, record.event
+
+    # Steps.
+
+    def _ends(self, step_id: str) -> Iterator[tuple[int, StepEnd]]:
+        for part in self._parts:
+            if part.steps:
+                for end in self._store.step_ends(part.run_id, step_id):
+                    if part.upto is None or end.seq <= part.upto:
+                        yield part.offset + end.seq, end
+
+    def done(self, step_id: str) -> int | None:
+        """Where a step completed, or None."""
+        for recent in reversed(self.state().steps.recent):
+            if recent[0] == step_id:
+                return int(recent[4])
+        if self.state().steps.completed_count <= len(self.state().steps.recent):
+            return None
+        return next((at for at, end in self._ends(step_id) if end.ok), None)
+
+    def kind(self, step_id: str) -> str | None:
+        """The kind of a step that was ever begun, or None."""
+        opened = self.state().steps.open
+        if opened is not None and opened.id == step_id:
+            return opened.kind
+        return next((end.kind for _, end in self._ends(step_id)), None)
+
+    def failures(self, step_id: str) -> list[Failure]:
+        """The failures of a step that the agent may have handled, oldest first.
+
+        Those since a step last completed, and earlier ones of a step that doesn't repeat; but none of those that left
+        the agent, or that a person wants tried again.
+        """
+        steps = self.state().steps
+        if not steps.failed_count:
+            return []
+        current = {failure[0] for failure in steps.failures if failure[1] == step_id}
+        found: list[Failure] = []
+        for at, end in sorted(self._ends(step_id)):
+            handled = end.kind != "repeat" and at <= steps.last_done and not steps.tried_anew(step_id, end.attempt, at)
+            if not end.ok and (at in current or handled):
+                found.append(self._failure(at, end))
+        return found
+
+    def _failure(self, at: int, end: StepEnd) -> Failure:
+        event = self.event_at(at)
+        if not isinstance(event, e.StepFailed):
+            return Failure(at, end.attempt, {"type": "Unknown", "message": ""}, transient=False, cut=False, took_s=0.0)
+        took_s = self.seconds(at, e.StepStarted) if event.cut else 0.0
+        return Failure(at, end.attempt, event.error, event.transient, event.cut, took_s)
+
+    def seconds(self, at: int, start: type[Event], call_id: str | None = None) -> float:
+        """How long it took from the newest start of this type, of a call or not, to the event at a place."""
+        end = self.record_at(at)
+        if end is None:
+            return 0.0
+        for place in range(at - 1, 0, -1):
+            record = self.record_at(place)
+            if record and isinstance(record.event, start) and getattr(record.event, "call_id", None) == call_id:
+                return max(0.0, (parse_timestamp(end.at) - parse_timestamp(record.at)).total_seconds())
+        return 0.0

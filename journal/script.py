@@ -1,0 +1,96 @@
+"""One execution of a step's body, and what the log holds of the attempt: a script that is gone through in its order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from runjournal.log import events as e
+from runjournal.log.base import Event
+
+
+class Line(NamedTuple):
+    """A line of the script: at `at`, this call or question was asked for the nth time, or its nth end was told.
+
+    `nth` 0 of a `tell` is a word: an answer, or what somebody said of a call.
+    """
+
+    at: int
+    kind: Literal["ask", "tell"]
+    call_id: str
+    nth: int
+
+
+@dataclass(slots=True)
+class Entry:
+    """An execution of a step's body. `asked` is what it asked for; of that, `busy` is in flight or was given back."""
+
+    step: str
+    attempt: int
+    index: int
+    script: list[Line]
+    cuts: set[int]
+    open: bool = True
+    asked: set[str] = field(default_factory=set[str])
+    busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    asks: Counter[str] = field(default_factory=Counter[str])
+    flights: dict[str, Any] = field(default_factory=dict[str, Any])
+    shared: dict[str, Any] = field(default_factory=dict[str, Any])
+    held: set[str] = field(default_factory=set[str])
+    questions: list[str] = field(default_factory=list[str])
+
+    def told(self, at: int) -> None:
+        """This end has been told."""
+        self.script = [line for line in self.script if line.kind == "ask" or line.at != at]
+
+    def before(self, at: float) -> list[Line]:
+        """What of the log comes before this and hasn't been gone through."""
+        return [line for line in self.script if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth)]
+
+    def word(self, call_id: str) -> int | None:
+        """Where the log holds an answer, or somebody's word, about this."""
+        said = (line.at for line in self.script if line.kind == "tell" and line.call_id == call_id and line.nth == 0)
+        return next(said, None)
+
+
+def read(events: Iterable[tuple[int, Event]]) -> tuple[list[Line], set[int]]:
+    """The script of an attempt, from its events, each with its place; and the ends whose asker was cancelled."""
+    script: list[Line] = []
+    cuts: set[int] = set()
+    ends, needed = Counter[str](), Counter[str]()
+    last_end: dict[str, int] = {}
+    for at, event in events:
+        match event:
+            case e.ToolStarted() | e.ModelStarted():
+                _ask(script, needed, ends, at, event.call_id)
+            case e.ApprovalRequested():
+                _ask(script, needed, ends, at, event.approval_id)
+            case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed():
+                if getattr(event, "again", False):
+                    continue
+                _ask(script, needed, ends, at - 1, event.call_id)  # one without a start told that nobody knows
+                ends[event.call_id] += 1
+                script.append(Line(at, "tell", event.call_id, ends[event.call_id]))
+                last_end[event.call_id] = at
+                if getattr(event, "cut", False):
+                    cuts.add(at)
+            case e.NoteAdded(code="cut", call_id=str(call_id)) if call_id in last_end:
+                cuts.add(last_end[call_id])
+            case e.ApprovalResolved():
+                if needed[event.approval_id]:
+                    script.append(Line(at, "tell", event.approval_id, 0))
+            case e.ToolResolved(outcome="happened"):
+                if needed[event.call_id]:
+                    script.append(Line(at, "tell", event.call_id, 0))
+            case _:
+                pass
+    return script, cuts
+
+
+def _ask(script: list[Line], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:
+    """An attempt of a call after an end that was told is asked for anew; one within the same ask isn't."""
+    if needed[call_id] < ends[call_id] + 1:
+        needed[call_id] = ends[call_id] + 1
+        script.append(Line(at, "ask", call_id, needed[call_id]))

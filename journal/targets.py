@@ -1,0 +1,228 @@
+"""What a run can call: a tool or a model, as the core sees them; how each is written down."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final, Protocol, cast
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, Json
+from runjournal.log.clock import Clock, timestamp
+from runjournal.log.codec import plain
+from runjournal.log.errors import JournalError, Unstorable
+
+from .failures import Transient
+from .tools import Tool, Word
+
+Error = dict[str, Any]
+
+
+class Target(Protocol):
+    """Something that can be called."""
+
+    name: str
+    policy: str
+    on_unknown: str
+    timeout_s: float | None
+    into: Callable[[Json], Any] | None
+
+    def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
+        """The intent."""
+        ...
+
+    def invoke(self, args: Json, key: str) -> Any:
+        """Run the body; gives its result, or its coroutine."""
+        ...
+
+    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, Any]:
+        """The outcome, and what is wrong with the answer if it is to be tried again."""
+        ...
+
+    def failed(self, call_id: str, attempt: int, error: Error, **flags: bool) -> Event:
+        """The failure. `flags`: transient, did_not_happen, again, cut."""
+        ...
+
+    def word(self, args: Json, key: str) -> Word | None:
+        """What its hook says; None if it has none, or doesn't know."""
+        ...
+
+
+class ToolTarget:
+    """A tool."""
+
+    def __init__(self, tool: Tool[..., Any]) -> None:
+        self.tool = tool
+        self.name, self.policy, self.on_unknown = tool.name, tool.policy, tool.on_unknown
+        self.timeout_s, self.into = tool.timeout_s, tool.into
+
+    def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
+        """The intent, before the effect."""
+        expires = None
+        if self.policy == "keyed":
+            expires = timestamp(clock.now() + timedelta(seconds=self.tool.key_ttl_s))
+        return e.ToolStarted(
+            call_id, self.name, args, self.policy, self.tool.read_only, self.on_unknown, attempt,
+            key_expires_at=expires, timeout_s=self.timeout_s,
+        )  # fmt: skip
+
+    def invoke(self, args: Json, key: str) -> Any:
+        """Run the body."""
+        return self.tool.invoke(args, key)
+
+    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, None]:
+        """The effect happened; a result that can't be stored is said in its place."""
+        try:
+            return e.ToolCompleted(call_id, attempt, plain(value), cut=cut), None
+        except JournalError as error:
+            stored = {"type": type(error).__name__, "message": str(error)}
+            return e.ToolCompleted(call_id, attempt, result_error=stored, cut=cut), None
+
+    def failed(self, call_id: str, attempt: int, error: Error, **flags: bool) -> Event:
+        """It raised."""
+        return e.ToolFailed(call_id, attempt, error, **{"transient": False, **flags})
+
+    def word(self, args: Json, key: str) -> Word | None:
+        """What its hook says. One that raises, doesn't know, or says anything else has said nothing."""
+        if self.tool.reconcile is None:
+            return None
+        try:
+            word = self.tool.reconcile(args, key)
+        except Exception:  # noqa: BLE001 - it says unknown, by rule
+            return None
+        if word and word[0] in ("happened", "did_not_happen"):
+            return word[0], plain(word[1])
+        return None
+
+
+class ModelTarget:
+    """A model. `call(request)` asks it; `check(answer)` raises or returns False for an answer that can't be used."""
+
+    policy = "model"
+    on_unknown = "fail"
+
+    def __init__(
+        self,
+        name: str,
+        call: Callable[[Json], Any],
+        *,
+        check: Callable[[Json], object] | None = None,
+        provider: str | None = None,
+        timeout_s: float | None = None,
+        into: Callable[[Json], Any] | None = None,
+        usage: Callable[[Json], dict[str, Any] | None] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.name = name
+        self.call = call
+        self.check = check
+        self.provider = provider
+        self.timeout_s = timeout_s
+        self.into = into
+        self.usage = usage or usage_of
+        self.fingerprint = fingerprint
+
+    def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:  # noqa: ARG002 - a tool needs it
+        """The intent. The request is held as its digest: the answer must come back, the question is asked anew."""
+        return e.ModelStarted(
+            call_id, self.name, digest(args), digest(shape(args)), attempt, self.provider, self.fingerprint
+        )
+
+    def invoke(self, args: Json, key: str) -> Any:  # noqa: ARG002 - a tool needs it
+        """Ask."""
+        return self.call(args["request"])
+
+    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:  # noqa: ARG002
+        """The answer with its usage; or a failure, if the check rejects it, which costs the same."""
+        answer = storable(value)
+        usage = self.usage(answer)
+        try:
+            if self.check is not None and self.check(answer) is False:
+                raise Transient("the answer was rejected")
+        except Exception as error:  # noqa: BLE001 - a check says no by raising
+            return e.ModelCompleted(call_id, attempt, answer, usage), error
+        about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+        finish = about.get("stop_reason") or about.get("finish_reason")
+        response_id = about.get("id")
+        return e.ModelCompleted(
+            call_id, attempt, answer, usage,
+            response_id=response_id if isinstance(response_id, str) else None,
+            finish_reason=finish if isinstance(finish, str) else None,
+        ), None  # fmt: skip
+
+    def failed(self, call_id: str, attempt: int, error: Error, **flags: bool) -> Event:
+        """It raised."""
+        flags.pop("did_not_happen", None)
+        return e.ModelFailed(call_id, attempt, error, **{"transient": False, **flags})
+
+    def word(self, args: Json, key: str) -> Word | None:  # noqa: ARG002 - a tool has hooks
+        """A model has no hook."""
+        return None
+
+
+CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\.\d+)?")
+"""Dates, times of day, and numbers of ten digits and more: what may differ in a request that is asked again."""
+_SECONDS: Final = 10**9
+
+
+def shape(value: Json) -> Json:
+    """A request without its clocks. Nothing else may differ: an answer must not go to another question."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [shape(item) for item in cast("list[Any]", value)]
+    if isinstance(value, str):
+        return CLOCK.sub("0", value)
+    return 0 if isinstance(value, int | float) and abs(value) >= _SECONDS else value
+
+
+def digest(value: Json) -> str:
+    """SHA-256, in hex, of a value's JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def storable(value: Any) -> Json:
+    """A model's answer as JSON: as it is, or what the objects of the providers' clients dump. Raises Unstorable."""
+    try:
+        return plain(value)
+    except Unstorable:
+        dump = getattr(value, "model_dump", None) or getattr(value, "to_dict", None)
+        if dump is None:
+            raise
+        named = "mode" in inspect.signature(dump).parameters
+        return plain(dump(mode="json") if named else dump())
+
+
+_NAMES: Final = (
+    ("input", ("input_tokens", "prompt_tokens")),
+    ("output", ("output_tokens", "completion_tokens")),
+    ("cache_read", ("cache_read_input_tokens",)),
+    ("cache_write", ("cache_creation_input_tokens",)),
+)
+
+
+def usage_of(answer: Json) -> dict[str, Any] | None:
+    """The tokens that an answer tells of, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
+
+    {input, output, cache_read, cache_write, raw}: input without the cache. OpenAI counts cached tokens inside its input
+    (`prompt_tokens_details.cached_tokens`), Anthropic doesn't.
+    """
+    told = cast("dict[str, Any]", answer).get("usage") if isinstance(answer, dict) else None
+    if not isinstance(told, dict):
+        return None
+    usage = cast("dict[str, Any]", told)
+    found = {name: next((_count(usage[key]) for key in keys if key in usage), 0) for name, keys in _NAMES}
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    if isinstance(details, dict):
+        cached = _count(cast("dict[str, Any]", details).get("cached_tokens"))
+        found["cache_read"] = cached
+        found["input"] = max(0, found["input"] - cached)
+    return {**found, "raw": usage}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
