@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -56,9 +57,26 @@ class Cell(NamedTuple):
     style: str = ""
 
 
+@functools.cache
+def _marks(style: str) -> tuple[str, str]:
+    before, _, after = click.style("|", **STYLES[style]).partition("|")
+    return before, after
+
+
+_plain: bool = False
+
+
 def styled(text: str, style: str) -> str:
-    """Text, already safe, in a style; colours are taken off again where the output has none."""
-    return click.style(text, **STYLES[style]) if style and text else text
+    """Text, already safe, in a style; where it is known by now that the output has none, as it is."""
+    if _plain or not style or not text:
+        return text
+    before, after = _marks(style)
+    return f"{before}{text}{after}"
+
+
+def is_utf8() -> bool:
+    """Whether stdout shows more than ASCII."""
+    return os.environ.get("TERM") != "dumb" and (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def width_of(text: str) -> int:
@@ -144,17 +162,28 @@ def _row(
         text = line(_value(cell))
         if limit is not None and column.flex:
             text = cut(text, width)
-        space = " " * (width - width_of(text))
         colored = styled(text, cell.style) if isinstance(cell, Cell) else text
+        if place == shown[-1] and not column.right:
+            parts.append(colored)
+            break
+        space = " " * (width - width_of(text))
         parts.append(space + colored if column.right else colored + space)
     return GAP.join(parts).rstrip(" ")
 
 
 def emit(app: App, lines: Iterable[str]) -> None:
     """Write safe lines to stdout; on a terminal through a pager, if there are more than it shows at once."""
+    global _plain  # noqa: PLW0603 - one process, one stdout; lines are made while they are written
     color = color_of(app, sys.stdout)
-    source = iter(lines)
-    if app.pager and sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb":
+    before, _plain = _plain, not color
+    try:
+        _write(iter(lines), color=color, pager=app.pager)
+    finally:
+        _plain = before
+
+
+def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
+    if pager and sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb":
         height = shutil.get_terminal_size().lines - 1
         first = list(itertools.islice(source, height))
         if len(first) == height and (more := next(source, None)) is not None:
@@ -219,8 +248,10 @@ def document(app: App, value: Any) -> None:
 
 
 def moment(text: str | None) -> str:
-    """A stored time as people read it: UTC, to the second."""
-    return f"{text[:10]} {text[11:19]}Z" if text and len(text) >= len("2026-11-29T13:28:05") else text or ""
+    """A stored time as people read it: UTC, to the second; one that is none as it is, made safe."""
+    if text and len(text) >= len("2026-11-29T13:28:05"):
+        text = f"{text[:10]} {text[11:19]}Z"
+    return line(text or "", 40)
 
 
 def amount(number: int | None) -> str:

@@ -9,14 +9,19 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import Column, amount, document, emit, plural, records, styled, table
+from .output import Column, amount, document, emit, plural, progress, records, styled, table
 from .refs import HELP
 from .safe import line, preview
 
 if TYPE_CHECKING:
-    from runjournal.reports import Change
+    from runjournal.journal import Journal
+    from runjournal.log.base import RecordedEvent
+    from runjournal.reports import Change, Progress
+
+    from .refs import Ref
 
 _value_chars: Final = 200
+_WHOLE: Final = "Fold from the first event on, whatever checkpoints there are."
 _FORCE: Final = "Fold past events that can't be read or are newer than this runjournal."
 
 
@@ -27,15 +32,19 @@ _FORCE: Final = "Fold past events that can't be read or are newer than this runj
         ("runjournal replay report-42 --at 120", "its state after event 120"),
         ("runjournal replay report-42@-1", "before the last event"),
         ("runjournal replay @last@14:03:22 -o json", "at a time of day, for a script"),
+        ("runjournal replay @last-failed@-5 --step", "event by event: n next, p previous, g goto, s state, d diff"),
+        ("echo 'goto 40\nnext\ndiff' | runjournal replay @last --step", "the same from a script, a command a line"),
     ],
 )
 @click.argument("run")
 @click.option("--at", type=int, metavar="SEQ", help="The state after this event.  [default: the newest]")
+@click.option("--step", is_flag=True, help="Walk through the events, by keys on a terminal, else by lines of stdin.")
+@click.option("--whole", is_flag=True, help=_WHOLE)
 @click.option("--force", is_flag=True, help=_FORCE)
 @pass_app
-def replay(app: App, run: str, at: int | None, *, force: bool) -> int:
-    """Fold a run from its first event on, checking the hash chain, and show the state it comes to."""
-    from runjournal.reports import state_as_json
+def replay(app: App, run: str, at: int | None, *, step: bool, whole: bool, force: bool) -> int:
+    """Fold a run, checking the hash chain, and show the state it comes to; with --step, event by event."""
+    from runjournal.reports import state_as_json, state_at
 
     from .refs import resolve
 
@@ -43,15 +52,24 @@ def replay(app: App, run: str, at: int | None, *, force: bool) -> int:
         run_id, named = resolve(journal, run)
         if at is not None and named is not None:
             raise click.UsageError("expected one place, got both RUN@SEQ and --at; leave one out")
-        state = journal.replay(run_id, at if named is None else named, force=force)
+        at = at if named is None else named
+        if step:
+            from .step import walk
+
+            return walk(app, journal, run_id, at, force=force)
+        with progress(f"folding {run_id}") as report:
+            state, since = state_at(journal, run_id, at, whole=whole, force=force, progress=report)
         found = state_as_json(state)
     if not app.plain:
         document(app, found)
         return exits.OK
-    emit(app, _lines(found))
+    emit(app, state_lines(found))
     skipped = f", {plural(state.skipped, 'event')} left out" if state.skipped else ""
     hint = f"next: runjournal diff {run_id}@{max(1, state.seq - 1)} {run_id}@{state.seq}"
-    app.say(f"folded {plural(state.seq, 'event')}, the chain is whole{skipped}; {hint}")
+    what = f"{plural(state.seq - since, 'event')}, the chain is whole"
+    if since:
+        what = f"{plural(state.seq - since, 'event')} behind the checkpoint at {since} (--whole folds all)"
+    app.say(f"folded {what}{skipped}; {hint}")
     return exits.OK
 
 
@@ -61,7 +79,8 @@ _PLAIN: Final = (
 )  # fmt: skip
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def state_lines(found: dict[str, Any]) -> Iterator[str]:
+    """A state, as `reports.state_as_json` gives it, for people."""
     yield f"{styled(line(found['run_id']), 'title')} after event {found['seq']}"
     for name in _PLAIN:
         if found[name] not in (None, ""):
@@ -117,29 +136,73 @@ def _part(title: str, rows: list[tuple[Any, ...]], names: tuple[str, ...]) -> It
     "diff",
     epilog=HELP,
     examples=[
-        ("runjournal diff report-42@80 report-42@120", "what 40 events changed"),
-        ("runjournal diff report-42 report-43", "two runs, as they stand"),
+        ("runjournal diff report-42@80 report-42@120", "what 40 events changed: context, calls, cost"),
+        ("runjournal diff report-42 report-43", "two runs: where they part, and how they stand"),
     ],
 )
 @click.argument("before")
 @click.argument("after")
+@click.option("--whole", is_flag=True, help=_WHOLE)
 @click.option("--force", is_flag=True, help=_FORCE)
 @pass_app
-def diff(app: App, before: str, after: str, *, force: bool) -> int:
-    """Show what differs between two states, place by place."""
-    from runjournal.reports import differences, state_as_json
+def diff(app: App, before: str, after: str, *, whole: bool, force: bool) -> int:
+    """Show what differs between two states, place by place; of two runs, first where they began to differ."""
+    from runjournal.reports import state_as_json, state_at
 
     from .refs import resolve
 
-    with app.open() as journal:
-        left, right = (state_as_json(journal.replay(*resolve(journal, each), force=force)) for each in (before, after))
-    columns = (Column("WHERE", flex=True), Column("BEFORE", flex=True), Column("AFTER", flex=True))
-    records(app, differences(left, right), columns, _change_row, lambda change: change._asdict())
+    with app.open() as journal, progress("folding") as report:
+        refs = [resolve(journal, each) for each in (before, after)]
+        left, right = (
+            state_as_json(state_at(journal, *ref, whole=whole, force=force, progress=report).state) for ref in refs
+        )
+        parted = list(_parted(journal, *refs, report))
+    count = records(app, _changes(parted, left, right), CHANGE_COLUMNS, change_row, lambda change: change._asdict())
+    if refs[0].run_id != refs[1].run_id:
+        hint = f"next: runjournal diff {refs[0].run_id}@SEQ {refs[1].run_id}@SEQ"
+    else:
+        hint = f"next: runjournal replay {refs[0].run_id}@{left['seq']} --step"
+    app.say(f"{plural(count, 'difference')}; {hint}")
     return exits.OK
 
 
-def _change_row(change: Change) -> tuple[object, ...]:
+CHANGE_COLUMNS: Final = (Column("WHERE", flex=True), Column("BEFORE", flex=True), Column("AFTER", flex=True))
+
+
+def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) -> Iterator[Change]:
+    from runjournal.reports import differences
+
+    yield from parted
+    yield from differences(left, right)
+
+
+def _parted(journal: Journal, left: Ref, right: Ref, report: Progress) -> Iterator[Change]:
+    """The events in which two runs begin to differ, as a change of its own: `first_divergence`."""
+    from runjournal.reports import Change as Found
+    from runjournal.reports import first_divergence
+
+    if left.run_id == right.run_id:
+        return
+    found = first_divergence(journal, left, right, report)
+    if found is not None:
+        yield Found("first_divergence", *(_event(record) for record in found))
+
+
+def _event(record: RecordedEvent | None) -> dict[str, Any] | None:
+    from .describe import event
+
+    return None if record is None else {"seq": record.seq, "type": record.type, "summary": event(record)}
+
+
+def change_row(change: Change) -> tuple[object, ...]:
+    """A change as a row: where, before, after."""
+    if change.path == "first_divergence":
+        return change.path, *(_event_shown(each) for each in (change.before, change.after))
     return change.path, _shown(change.before), _shown(change.after)
+
+
+def _event_shown(event: dict[str, Any] | None) -> str:
+    return "(ended)" if event is None else f"{event['seq']} {event['type']} {event['summary']}"
 
 
 def _shown(value: Any) -> str:

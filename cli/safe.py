@@ -49,7 +49,8 @@ def line(value: object, chars_max: int | None = None) -> str:
     text = value if isinstance(value, str) else str(value)
     if chars_max is not None and len(text) > chars_max:
         text = text[: max(0, chars_max - 1)] + ELLIPSIS
-    if text.isascii() and text.isprintable():
+    plain = text.removesuffix(ELLIPSIS)
+    if plain.isascii() and plain.isprintable():
         return text
     text = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
     return _MARKS.sub(r"\1" + ELLIPSIS, _UNSAFE.sub(_escape, text))

@@ -20,6 +20,7 @@ from .output import (
     emit,
     moment,
     plural,
+    progress,
     records,
     styled,
     table,
@@ -40,8 +41,9 @@ INDENT: Final = "  "
 listed_max: Final = 10
 types_shown: Final = 4
 message_chars_max: Final = 2000
+LINES_SHOWN: Final = 200
 audit_events_max: Final = 20_000
-"""The table leaves the audit of a longer run to `runjournal audit`, so that it comes at once."""
+"""The audit of a longer run is left to `runjournal audit`, or --audit, so that this comes at once."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
@@ -52,6 +54,8 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
         ("runjournal show @last", "where the newest run stands"),
         ("runjournal show 0198f3 --calls", "every tool call: args, outcome, times"),
         ("runjournal show report-42 --events --type tool.", "its log, some types of event"),
+        ("runjournal show report-42 --tree", "its steps, attempts, calls and children, with durations"),
+        ("runjournal show report-42 --waterfall", "the same as bars over time"),
         ("runjournal show report-42@120", "as it stood after event 120"),
         ("runjournal show @last-failed -o json", "for a script"),
     ],
@@ -60,12 +64,32 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 @click.option("--events", "what", flag_value="events", help="Every event.")
 @click.option("--messages", "what", flag_value="messages", help="The transcript.")
 @click.option("--calls", "what", flag_value="calls", help="Every attempt of every tool call.")
+@click.option("--tree", "what", flag_value="tree", help="Its steps with their attempts and calls, and its children.")
+@click.option("--waterfall", "what", flag_value="waterfall", help="The same as bars over time.")
 @click.option("--models", is_flag=True, help="With --calls: model calls too.")
 @click.option("--type", "types", multiple=True, help="With --events: only this type, or all that begin so (tool.).")
 @click.option("--from", "first", type=click.IntRange(min=1), default=1, help="With --events: from this seq on.")
 @click.option("--full", is_flag=True, help="Cut nothing.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"With --tree and --waterfall: at most so many lines, 0 = all.  [default: {LINES_SHOWN} in a table]",
+)
+@click.option("--audit", is_flag=True, help=f"Look for findings in a run of over {audit_events_max:,} events too.")
 @pass_app
-def show(app: App, *, run: str, what: str | None, types: tuple[str, ...], first: int, models: bool, full: bool) -> int:
+def show(
+    app: App,
+    *,
+    run: str,
+    what: str | None,
+    types: tuple[str, ...],
+    first: int,
+    models: bool,
+    full: bool,
+    limit: int | None,
+    audit: bool,
+) -> int:
     """Show where a run stands: what it was doing, what is in flight, what it cost, what to do next."""
     from .refs import resolve
 
@@ -77,7 +101,12 @@ def show(app: App, *, run: str, what: str | None, types: tuple[str, ...], first:
             return _messages(app, journal, run_id, at, full=full)
         if what == "calls":
             return _calls(app, journal, run_id, at, models=models)
-        return _summary(app, journal, run_id, at)
+        if what in ("tree", "waterfall"):
+            from .tree import show_tree
+
+            most = (LINES_SHOWN if app.plain else 0) if limit is None else limit
+            return show_tree(app, journal, run_id, at, most, bars=what == "waterfall")
+        return _summary(app, journal, run_id, at, audit=audit)
 
 
 # --- the parts, streamed -----------------------------------------------------------------------------------------
@@ -216,15 +245,18 @@ def duration(began: str | None, ended: str | None) -> str:
 # --- the summary -------------------------------------------------------------------------------------------------
 
 
-def _summary(app: App, journal: Journal, run_id: str, at: int | None) -> int:
+def _summary(app: App, journal: Journal, run_id: str, at: int | None, *, audit: bool) -> int:
     from runjournal.log.clock import timestamp
     from runjournal.reports import summary
 
-    found = summary(journal, run_id, at)
-    audited = at is None and (not app.plain or found.seq <= audit_events_max)
-    findings = _findings(journal, run_id) if audited else None
+    with progress(f"folding {run_id}") as report:
+        found = summary(journal, run_id, at, report)
+    findings = _findings(journal, run_id) if at is None and (audit or found.seq <= audit_events_max) else None
     if not app.plain:
-        document(app, found.as_json() | {"findings": [finding_json(app, each) for each in findings or []]})
+        more: dict[str, Any] = {"findings_skipped": findings is None}
+        if findings is not None:
+            more["findings"] = [finding_json(app, each) for each in findings]
+        document(app, found.as_json() | more)
         return exits.OK
     now = timestamp(journal.clock.now())
     emit(app, _screen(app, found, findings, now))
@@ -233,8 +265,6 @@ def _summary(app: App, journal: Journal, run_id: str, at: int | None) -> int:
 
 def _findings(journal: Journal, run_id: str) -> list[Finding]:
     from runjournal.auditing import audit_run
-
-    from .output import progress
 
     with progress(f"auditing {run_id}") as report:
         return list(audit_run(journal.store, run_id, progress=report))

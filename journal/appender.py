@@ -30,7 +30,8 @@ from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
-from .checkpoints import CheckpointPolicy, newest, save, seal
+from . import loading
+from .checkpoints import CheckpointPolicy, save, seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +114,13 @@ class Appender:
             return None
         return state
 
-    def load(self, tx: Transaction, head: Head) -> RunState:
-        """The folded state at the head, from the newest checkpoint and the tail."""
-        state, checkpointed = RunState.initial(), 0
+    def load(self, tx: Transaction, head: Head, first: e.Event | None = None) -> RunState:
+        """The folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
         if head.head_seq:
-            found = newest(self._store, RunState, head.run_id, head.head_seq)
-            if found is not None and isinstance(found[0], RunState):
-                state, checkpointed = found[0], found[1]
-            state.fold(tx.read(head.run_id, state.seq, head.head_seq))
+            state, checkpointed = loading.load(self._store, tx, head.run_id, head.head_seq)
+        else:
+            queued = first if isinstance(first, e.RunQueued) else None
+            state, checkpointed = loading.begin(self._store, queued), 0
         self.keep(head.run_id, Cached(state, checkpointed))
         return state
 
@@ -174,7 +174,7 @@ class _Append:
         self.state = self.appender.cached(self.tx, head)
         claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])  # the rest is its owner's
         if self.state is None and (self.before is None or batch.epoch or claims):
-            self.state = self.appender.load(self.tx, head)
+            self.state = self.appender.load(self.tx, head, batch.drafts[0].event)
         return self._write(Gate(head, batch.epoch, self))
 
     # What the gate asks: the scene of `log/authority.py`.
@@ -263,12 +263,11 @@ class _Append:
             _check_bounds(self.state, rec)
 
     def _args_at(self, seq: int) -> object:
-        """The args of the tool.started at a seq: of this very append, or of the log."""
+        """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
-        if place >= 0:
-            event = self.batch.drafts[place].event
-        else:
-            event = next(record.event for record in self.tx.read(self.batch.run_id, seq - 1, seq))
+        if place < 0:
+            return loading.args_reader(self.tx, self.batch.run_id)(seq)
+        event = self.batch.drafts[place].event
         return event.args if isinstance(event, e.ToolStarted) else None
 
     def _check_step(self, state: RunState, event: e.StepStarted | e.StepCompleted | e.StepFailed) -> None:

@@ -7,7 +7,7 @@ the sum of their hashes; only where these differ are they all looked at.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,16 +41,6 @@ class Tally:
         digest = hashlib.sha256(repr(tuple(row)).encode("utf-8", "surrogatepass")).digest()
         self.count += 1
         self.total = (self.total + int.from_bytes(digest[:16], "big")) % 2**128
-
-
-def args_reader(store: Store, run_id: str) -> Callable[[int], object]:
-    """Gives the args of the tool.started at a seq of a run, None if there is none."""
-
-    def args_at(seq: int) -> object:
-        event = next((record.event for record in store.read(run_id, seq - 1, seq)), None)
-        return event.args if isinstance(event, e.ToolStarted) else None
-
-    return args_at
 
 
 class TableAudit:

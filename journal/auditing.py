@@ -17,7 +17,7 @@ import orjson
 from runjournal.log import owner
 from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
 from runjournal.log.codec import digest_of
-from runjournal.log.errors import InvalidArgument, RunNotFound, StoreBusy
+from runjournal.log.errors import InvalidArgument, JournalError, RunNotFound, StoreBusy
 from runjournal.log.head import Head
 from runjournal.log.store import Checkpoint, Store, all_heads
 from runjournal.projections.audit import RunAudit
@@ -26,8 +26,9 @@ from runjournal.projections.findings import Finding as Finding
 from runjournal.projections.findings import command, finding, show_events, shown
 from runjournal.projections.state import RunState
 
+from . import loading
 from .audit_rows import DAMAGE, Damage, Progress, Row, beyond, rows
-from .audit_tables import REBUILD, TableAudit, args_reader
+from .audit_tables import REBUILD, TableAudit
 from .checkpoints import fold_name, seal, unseal
 
 _DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
@@ -110,6 +111,17 @@ def audit_run(store: Store, run_id: str, *, progress: Progress | None = None) ->
     return _Pass(store, run_id, set()).run(progress)
 
 
+def _base(store: Store, run_id: str) -> RunState | None:
+    """What a linked run begins with; None if it begins with nothing, or its base can't be folded."""
+    try:
+        queued = loading.first(store, run_id)
+        return None if queued is None or queued.base is None else loading.begin(store, queued)
+    except StoreBusy:
+        raise
+    except (JournalError, UnicodeError):
+        return None
+
+
 class _Pass:
     """One pass over a run; `digests` collects what its events refer to."""
 
@@ -118,7 +130,8 @@ class _Pass:
         self.run_id = run_id
         self.digests = digests
         self.head, self.problems = _head(store, run_id)
-        self.audit = RunAudit(run_id, self.head, args_at=args_reader(store, run_id))
+        args_at = loading.args_reader(store, run_id)
+        self.audit = RunAudit(run_id, self.head, args_at=args_at, state=_base(store, run_id))
         self.tables = TableAudit(store, run_id, self.head)
         self.snapshots: set[int] = set()
         self.blobs: OrderedDict[str, bool] = OrderedDict()

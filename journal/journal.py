@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 import orjson
 
 from runjournal.log.base import BlobRef, Event, RecordedEvent, plan_of
-from runjournal.log.chain import verified
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import check_run_id, digest_of, draft
 from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunNotFound, TailRewound
@@ -25,7 +24,7 @@ from runjournal.log.store import Import, Store, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold, foldable
 
-from . import checkpoints
+from . import checkpoints, loading
 from .appender import Appender, Batch
 from .checkpoints import CheckpointPolicy
 from .rebuild import rebuild
@@ -244,7 +243,7 @@ class Journal:
     ) -> Iterator[transcript.Message]:
         """The messages of the run's context after the event `at` (the newest: None), those of failed attempts left out.
 
-        Raises RunNotFound, MissingBlob, CorruptLog, and Unfoldable where one of them can't be read, unless `force`.
+        Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
         """
         types = ("run.queued", "message.appended", "context.compacted", "step.started", "step.completed", "step.failed")
         records = self.events(run_id, upto=at, types=types)
@@ -289,35 +288,24 @@ class Journal:
     def replay(self, run_id: str, at: int | None = None, *, force: bool = False) -> RunState:
         """The folded state after the event `at` (the newest: None), from the first event on, the chain verified.
 
-        Raises RunNotFound, InvalidArgument (no such seq), CorruptLog, Unfoldable.
+        Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
         upto = self._upto(run_id, at)
-        return RunState.initial().fold(self._verified(run_id, 0, upto, None), force=force)
+        return loading.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
         """Fold a run into a projection, one's own or `RunState`, after the event `at` (the newest: None).
 
         Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. Raises
-        RunNotFound, InvalidArgument, CorruptLog, Unfoldable.
+        RunNotFound, InvalidArgument, Unfoldable.
         """
         upto = self._upto(run_id, at)
+        if issubclass(projection, RunState):
+            return loading.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
-        records = self._verified(run_id, seq, upto, chain)
-        if isinstance(state, RunState):
-            state.fold(records, force=force)
-        else:
-            fold(state, records, force=force)
+        fold(state, loading.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
-
-    def _verified(self, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
-        """The events with after < seq <= upto, the chain behind `chain` verified, up to the last one."""
-        last = after
-        for record in verified(self.store.read(run_id, after, upto), run_id, after, chain):
-            last = record.seq
-            yield record
-        if last < upto:
-            raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 
     def _upto(self, run_id: str, at: int | None) -> int:
         head = self.head(run_id)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.errors import NotAllowed
 from runjournal.log.head import Head
-from runjournal.log.store import Reading, Store, Transaction, Write
+from runjournal.log.store import Store, Transaction, Write
 from runjournal.projections.derived import Derived
 from runjournal.projections.index import Rows
+
+from . import loading
 
 Progress = Callable[[int], None]
 """Told how many events were read so far."""
@@ -39,7 +40,8 @@ def _write(tx: Transaction, run_id: str, store: Store, progress: Progress | None
     before = tx.head(run_id)
     if before is not None and before.status == "running" and not owner.gone(before, owner.here(), store.clock):
         raise NotAllowed(f"run {run_id} has a living owner, {before.owner}: stop it, then rebuild; nothing was changed")
-    derived, rows = Derived(run_id, _args(tx, run_id)), Rows()
+    state = loading.begin(store, loading.first(tx, run_id))
+    derived, rows = Derived(run_id, loading.args_reader(tx, run_id), state=state), Rows()
     for record in tx.read(run_id):
         new = derived.apply(record)
         rows.effects += new.effects
@@ -68,10 +70,3 @@ def _kept(head: Head, before: Head | None) -> Head:
         return head._replace(lease_until=before.lease_until, heartbeat_at=before.heartbeat_at)
     return head
 
-
-def _args(tx: Reading, run_id: str) -> Callable[[int], object]:
-    def args_at(seq: int) -> object:
-        event = next((record.event for record in tx.read(run_id, seq - 1, seq)), None)
-        return event.args if isinstance(event, e.ToolStarted) else None
-
-    return args_at

@@ -419,10 +419,11 @@ def seq_at_time(journal: Journal, run_id: str, text: str) -> int | None:
     return rows[0][0] if rows else None
 
 
-_AT_TIME: Final = (
-    'SELECT seq FROM events WHERE run_id = ? AND substr(CAST(body AS TEXT), instr(CAST(body AS TEXT), \'"at":"\') + 6, 26) '
-    "<= ? ORDER BY seq DESC LIMIT 1"
-)
+_AT_TIME: Final = """
+    SELECT seq FROM events
+    WHERE run_id = ? AND substr(CAST(body AS TEXT), instr(CAST(body AS TEXT), '"at":"') + 6, 26) <= ?
+    ORDER BY seq DESC LIMIT 1
+"""
 
 
 class Change(NamedTuple):
@@ -540,7 +541,7 @@ class Stepper:
         return self._journal.head(self._run_id).head_seq
 
     def go(self, seq: int, progress: Progress | None = None) -> Position:
-        """Go to an event. Raises InvalidArgument (no such seq), CorruptLog, Unfoldable: then the place is the old one."""
+        """Go to an event. Raises InvalidArgument (no such seq), CorruptLog, Unfoldable: then the place stays."""
         checked_seq(self._journal, self._run_id, seq)
         state = self._folded(self._copied(seq - 1), seq - 1, progress)
         before = _snapshot(state)

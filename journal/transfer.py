@@ -11,6 +11,7 @@ from runjournal.importers import jsonl
 from runjournal.importers.base import FileImport, ImportedRun, Quarantined
 from runjournal.importers.claude_code import read
 from runjournal.importers.claude_files import Source
+from runjournal.log.base import NewerEvent, UnreadableEvent
 from runjournal.log.codec import check_run_id, decode
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import Head, advance
@@ -21,6 +22,7 @@ from runjournal.projections.state import RunState
 from .appender import Batch
 from .journal import Journal
 
+_BIRTHS = frozenset(["run.queued", "run.imported"])
 chunk_events = 1_000
 """Events that one write of an import holds; the transaction holds all of them."""
 
@@ -145,11 +147,19 @@ class _Taking:
             raise InvalidArgument(
                 f"run {run_id} lives in this store and is behind the export; import into another store"
             )
+        if before is None and self.rows[0].type not in _BIRTHS:
+            raise InvalidArgument(
+                f"{self.path}: run {run_id} begins with {self.rows[0].type[:60]!a}, expected run.queued or run.imported; "
+                "nothing was imported"
+            )
         state, table = self._state(head), index.Rows()
         for row in self.rows:
             record = decode(run_id, row.seq, 0, row.type, row.body)
             head = advance(head, record)
-            index.apply(state, record, table, lambda _: None)
+            if isinstance(record.event, UnreadableEvent | NewerEvent):  # carried over as it is; folds here refuse it too
+                state.fold([record], force=True)
+            else:
+                index.apply(state, record, table, lambda _: None)
         note = Import(
             run_id, "jsonl", head.head_hash or "", orjson.dumps({"path": self.path, "seq": head.head_seq}).decode()
         )

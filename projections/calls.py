@@ -268,6 +268,17 @@ class Calls:
         )
 
 
+def inherited(known: dict[str, Call], step: str) -> Calls:
+    """The calls that a linked run begins with; they count as its own."""
+    new = Calls(known, step=step)
+    for call in known.values():
+        counts = new.models if call.policy == "model" else new.tools
+        counts.started += 1
+        counts.completed += call.status in ("completed", "new")
+        counts.failed += call.status in ("failed", "unknown")
+    return new
+
+
 def _call(event: AnyStart) -> Call:
     if isinstance(event, e.ModelStarted):
         return Call(event.model, "model", "")

@@ -34,7 +34,7 @@ class Rows:
 
 
 def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[[int], object]) -> None:
-    """Fold one event into the state, and note its rows. `args_at(seq)` gives the args of the tool.started there.
+    """Fold one event into the state, and note its rows. `args_at(seq)` gives the args of the tool.started there; a seq of 0 and below counts back in the run's base.
 
     An imported run has no rows: nothing is ever sent again from it.
     """
@@ -59,9 +59,8 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
             if len(pending) == len(rows.unknown):
                 rows.known.append((scope, call_id))
             rows.unknown = pending
-            rows.unknown = [row for row in rows.unknown if row.key != call_id]  # of the same append
         if _happened(call) and not was_completed:
-            digest = args_sha256(args_at(call.args_seq))
+            digest = args_sha256(args_at(call.args_seq - state.offset))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
 
 

@@ -93,7 +93,8 @@ def dump_bytes(data: Any) -> bytes:
 class RunState:
     """The folded state of a run after the event `seq`, whose hash is `hash`; `at` is that event's time.
 
-    `offset` is the number of events of the runs that this one goes on from: `offset + seq` orders a line of runs.
+    `offset` is the number of events of the runs that this one goes on from; the folds count places, `offset + seq`, in
+    all that is called a seq, so that a line of runs has one order.
     """
 
     NAME: ClassVar[str] = "run_state"
@@ -157,8 +158,9 @@ class RunState:
     def apply(self, record: RecordedEvent) -> None:
         """Fold one event in, in place. Raises Unfoldable."""
         event = record.event
+        placed = record if not self.offset else record._replace(seq=self.offset + record.seq)
         for handler in _dispatch().get(type(event), ()):
-            handler(self, record, event)
+            handler(self, placed, event)
         if type(event) in _UNFOLDABLE:
             raise unfoldable(record)
         self.run_id, self.seq, self.hash, self.at = record.run_id, record.seq, record.hash, record.at
@@ -210,6 +212,40 @@ class RunState:
     def _asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
         step = self.steps.open
         self.approvals.ask(record, event, step.id if step else "", step.attempt if step else 0)
+
+    # Going on from another run.
+
+    def derive(self, link: str, again: Iterable[str] = ()) -> RunState:
+        """The state that a linked run begins with; this is its base.
+
+        A retry goes on from here: an open step is entered again with its history and answers, a failed one is a new
+        attempt; the steps in `again` are tried as if they hadn't failed. A fork starts behind the last step that
+        completed: no calls, questions, signals. A restart keeps only the calls that nobody knows of. Costs and counts
+        begin anew, since they are those of a run.
+        """
+        base = RunState.load(self.dump())
+        place = self.offset + self.seq
+        kept = {key: call for key, call in base.calls.known.items() if call.unresolved} if link == "restart" else {}
+        new = RunState(offset=place)
+        if link == "restart":
+            for call in kept.values():
+                call.forget()
+            new.calls = calls.inherited(kept, "")
+            return new
+        new.transcript, new.memory, new.plan, new.prompt, new.steps = (
+            base.transcript, base.memory, base.plan, base.prompt, base.steps
+        )  # fmt: skip
+        if link == "retry":
+            new.steps.try_anew([*base.status.left, *([step, 0] for step in again)], place + 1)
+            new.calls = calls.inherited(base.calls.known, base.calls.step)
+            step = base.steps.open.id if base.steps.open else None
+            new.approvals.known = {k: q for k, q in base.approvals.known.items() if q.step == step and q.decision}
+            new.inbox = base.inbox
+            return new
+        for context in (new.transcript, new.memory, new.plan):
+            context.drop()
+        new.steps.open, new.steps.redo, new.steps.failures = None, None, []
+        return new
 
     # Dumping.
 

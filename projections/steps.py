@@ -38,10 +38,12 @@ class OpenStep:
 class Steps:
     """See the module.
 
-    `recent` holds [id, index, attempts, entries, seq of its end] of the last completed steps, oldest first; `failures`
-    [seq, step id, attempt, kind, error] since a step last completed, but for those that left the agent; `attempts` how often each step that isn't
-    complete has failed; `uses` how often each repeated name has completed; `redo` the step that failed last, if none
-    was started since; `spent` each `do` without a key that sent something.
+    `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first;
+    `failures` [place, step id, attempt, kind, error] since a step last completed, but for those that left the agent;
+    `attempts` how often each step that isn't complete has failed; `uses` how often each repeated name has completed;
+    `redo` the step that failed last, if none was started since; `spent` each `do` without a key that sent something;
+    `last_done` the place where a step last completed; `anew` [step id, attempt, from, to] of each step whose failure
+    left the agent: its failures between the two places, and those of this attempt or later, are not told again.
     """
 
     VERSION: ClassVar[int] = 1
@@ -56,6 +58,8 @@ class Steps:
     failures: list[list[Any]] = field(default_factory=list[list[Any]])
     uses: dict[str, int] = field(default_factory=dict[str, int])
     spent: list[str] = field(default_factory=list[str])
+    last_done: int = 0
+    anew: list[list[Any]] = field(default_factory=list[list[Any]])
 
     @property
     def next_index(self) -> int:
@@ -81,7 +85,7 @@ class Steps:
         step = self.open
         if step is None:
             return
-        self.open, self.redo, self.failures = None, None, []
+        self.open, self.redo, self.failures, self.last_done = None, None, [], record.seq
         self.completed_count += 1
         self.recent.append([step.id, step.index, step.attempt, step.entry, record.seq])
         del self.recent[:-steps_recent_max]
@@ -100,10 +104,22 @@ class Steps:
         error = {name: value for name, value in event.error.items() if name != "traceback"}
         self.failures.append([record.seq, step.id, step.attempt, step.kind, error | {"transient": event.transient}])
 
-    def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
+    def on_retry_scheduled(self, record: RecordedEvent, event: e.RunRetryScheduled) -> None:
         """A round is over: the next one isn't told of the failures that left the agent."""
-        left = {step for step, _ in event.left}
-        self.failures = [failure for failure in self.failures if failure[1] not in left]
+        self.try_anew(event.left, record.seq)
+
+    def try_anew(self, left: list[list[Any]], place: int) -> None:
+        """The steps of these failures, [step id, attempt], are to be tried as if they hadn't failed."""
+        for step, attempt in left:
+            self.failures = [failure for failure in self.failures if failure[1] != step]
+            self.anew.append([step, attempt, self.last_done, place])
+
+    def tried_anew(self, step: str, attempt: int, place: int) -> bool:
+        """Whether a failure of a step, at a place, is one that isn't told again."""
+        return any(
+            step == again and place < upto and (place > since or attempt >= least)
+            for again, least, since, upto in self.anew
+        )
 
     def on_signal_taken(self, _: RecordedEvent, event: e.SignalTaken) -> None:
         """The open step has looked into the inbox."""

@@ -173,6 +173,7 @@ FLAWS = {
     "empty": lambda c: c._replace(body=b""),
     "garbage": lambda c: c._replace(body=b"\xff\x00"),
     "bit flip": lambda c: c._replace(body=c.body[:-9] + bytes([c.body[-9] ^ 1]) + c.body[-8:]),
+    "changed digit": lambda c: c._replace(body=c.body.replace(b'"completed_count":3', b'"completed_count":7')),
     "cut": lambda c: c._replace(body=c.body[:-1]),
     "sound hash of garbage": lambda c: c._replace(body=digest_of(b"[").encode() + b"\n["),
     "sound hash of a list": lambda c: c._replace(body=digest_of(b"[]").encode() + b"\n[]"),

@@ -494,6 +494,7 @@ def test_blob_boundary(size, out):
     draft = codec.draft(note("x" * size), at=AT, by="w")
     assert out == bool(draft.blobs)
     assert out == isinstance(back(note("x" * size)).value, e.BlobRef)
+    assert out == isinstance(back(e.RunCompleted("x" * size)).output, e.BlobRef)
 
 
 def test_blob_counts_bytes():

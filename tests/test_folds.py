@@ -760,6 +760,11 @@ def test_load_refuses(data):
         RunState.load(data)
 
 
+def test_dumps_are_sorted():
+    """The bytes of a dump don't depend on the order in which things came to be."""
+    assert b'{"a":{"c":"\xc3\xbc","d":[]},"b":1}' == dump_bytes({"b": 1, "a": {"d": [], "c": "ü"}})
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 

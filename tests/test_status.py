@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from runjournal import Journal, register
+from runjournal import CheckpointPolicy, Journal, register
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.clock import FakeClock, timestamp
@@ -921,6 +921,15 @@ def test_take_over_by_a_stranger(desk):
     ]
     records = stranger.append(R, events)
     assert [None, 0, 0, 0, 0] == [record.step for record in records]
+    assert desk.journal.replay(R).dump() == desk.journal.state(R).dump()
+
+
+def test_state_of_a_stranger(desk):
+    """A process that folds only when it must has then folded all of its batch."""
+    left(WAIT)(desk)
+    stranger = Journal(desk.journal.store, by="stranger", checkpoints=CheckpointPolicy(1))
+    stranger.append(R, [e.CostRecorded("1", "USD", "bill"), e.SignalReceived("s", "go", None), e.NoteAdded("n")])
+    assert desk.head.head_seq == next(desk.journal.store.checkpoints(R)).seq
     assert desk.journal.replay(R).dump() == desk.journal.state(R).dump()
 
 

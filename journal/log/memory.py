@@ -104,6 +104,10 @@ class _Reads(ABC):
         """The newest end of a step."""
         return max(self._step_ends(run_id, step), key=lambda end: end.attempt, default=None)
 
+    def step_ends(self, run_id: str, step: str) -> list[StepEnd]:
+        """Every end of a step, by attempt."""
+        return sorted(self._step_ends(run_id, step), key=lambda end: end.attempt)
+
     def imported(self, run_id: str) -> Import | None:
         """Where an imported run came from."""
         found: Import | None = self._row("imports", (run_id,))

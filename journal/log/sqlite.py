@@ -141,7 +141,9 @@ class SQLiteStore(SQLiteWideReads):
         elif not Path(self._path).exists():
             raise StoreUnavailable(f"{self._path}: there is no such file, expected a store; create=True makes one")
         if not check_header(self._path) and not create:
-            raise NotAStore(f"{self._path} is empty, expected a store; name another file, or remove it and make a new one")
+            raise NotAStore(
+                f"{self._path} is empty, expected a store; name another file, or remove it and make a new one"
+            )
         try:
             writer = self._connect()
             try:

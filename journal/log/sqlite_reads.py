@@ -39,6 +39,9 @@ _STEP_END: Final = (
     "SELECT run_id, step, attempt, kind, ok, seq FROM step_ends WHERE run_id = ? AND step = ? "
     "ORDER BY attempt DESC LIMIT 1"
 )
+_STEP_ENDS: Final = (
+    "SELECT run_id, step, attempt, kind, ok, seq FROM step_ends WHERE run_id = ? AND step = ? ORDER BY attempt"
+)
 _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_id = ?"
 _BLOB: Final = "SELECT body FROM blobs WHERE digest = ?"
 _BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
@@ -198,6 +201,10 @@ class SQLiteReads(ABC):
         """The newest end of a step."""
         rows = self._rows(_STEP_END, (run_id, step))
         return StepEnd._make(rows[0]) if rows else None
+
+    def step_ends(self, run_id: str, step: str) -> list[StepEnd]:
+        """Every end of a step, by attempt."""
+        return [StepEnd._make(row) for row in self._rows(_STEP_ENDS, (run_id, step))]
 
     def imported(self, run_id: str) -> Import | None:
         """Where an imported run came from."""

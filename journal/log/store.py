@@ -136,6 +136,10 @@ class Reading(Protocol):
         """The newest end of a step."""
         ...
 
+    def step_ends(self, run_id: str, step: str) -> list[StepEnd]:
+        """Every end of a step, by attempt."""
+        ...
+
     def imported(self, run_id: str) -> Import | None:
         """Where an imported run came from."""
         ...

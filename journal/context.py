@@ -1,0 +1,222 @@
+"""What a run knows, as its agent sees it: state, working memory, plan, transcript, prompt; and how it writes them.
+
+A step is a transaction on all this: inside it the agent sees what the step has made of it, outside what is committed.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+from runjournal.log import events as e
+from runjournal.log.base import BlobRef, Event, Json
+from runjournal.log.codec import dumps, plain
+from runjournal.projections.costs import Costs
+from runjournal.projections.plan import Plan, Task
+from runjournal.projections.transcript import Message, messages
+
+from . import failures as f
+from .commands import Steps
+from .engine import Core
+from .script import Entry
+
+
+class PlanView:
+    """The plan: `tasks`, `next()`, and how to change it, inside a step."""
+
+    def __init__(self, context: Context, plan: Plan) -> None:
+        self._context = context
+        self._plan = plan
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All tasks, in order, as copies: {id, title, status, note?}."""
+        return self._context.plan_of(self._plan)
+
+    def next(self) -> Task | None:
+        """The first task that is being done, else the first to do, or None."""
+        for status in ("doing", "todo"):
+            for task in self.tasks:
+                if task["status"] == status:
+                    return task
+        return None
+
+    def set(self, tasks: Sequence[Task]) -> None:
+        """The whole plan anew."""
+        self._context.note(e.PlanSet([plain(dict(task)) for task in tasks]))
+
+    def update(self, task: str | Task, status: str, note: str | None = None) -> None:
+        """Give a task a status: todo, doing, done or dropped."""
+        self._context.note(e.PlanUpdated(task if isinstance(task, str) else task["id"], status, note))
+
+    def done(self, task: str | Task, note: str | None = None) -> None:
+        """This task is done."""
+        self.update(task, "done", note)
+
+
+class StateView:
+    """The folded state as the agent may see it: inside a step base and overlay, outside the base alone."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of the context, in order."""
+        return self._context.read_messages()
+
+    @property
+    def memory(self) -> dict[str, Json]:
+        """The working memory, as a copy."""
+        return dict(self._context.memory.items())
+
+    @property
+    def plan(self) -> PlanView:
+        """The plan."""
+        return self._context.plan
+
+    @property
+    def costs(self) -> Costs:
+        """What the run has spent, in this run: tokens and money."""
+        return Costs.load(copy.deepcopy(self._context.core.state.costs.dump()))
+
+    @property
+    def completed(self) -> list[str]:
+        """The ids of the last completed steps, oldest first."""
+        return list(self._context.core.state.steps.completed)
+
+
+class MemoryView(MutableMapping[str, Json]):
+    """`run.memory`: copies come out, events go in."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def _values(self) -> dict[str, Json]:
+        context = self._context
+        context.core.looked = True
+        memory = context.core.state.memory
+        return memory.view if context.core.inside else memory.committed
+
+    def __getitem__(self, key: str) -> Json:
+        value = self._values()[key]
+        if isinstance(value, BlobRef):
+            value = self._context.core.line.blob(value)
+        given = copy.deepcopy(value)
+        self._context.lend(key, given)
+        return given
+
+    def __setitem__(self, key: str, value: Json) -> None:
+        self._context.note(e.MemorySet(key, plain(value)))
+        self._context.forget(key)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self._values():
+            raise KeyError(key)
+        self._context.note(e.MemoryDeleted(key))
+        self._context.forget(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    def reset(self) -> None:
+        """Forget all keys."""
+        self._context.note(e.MemoryReset())
+
+
+class Context:
+    """The part of a run that both drivers share. `drive` runs a verb of the core that waits for nothing but appends."""
+
+    def __init__(self, core: Core, drive: Callable[[Steps[Any]], Any]) -> None:
+        self.core = core
+        self._drive_now = drive
+        self._lent: list[tuple[str, Any, bytes]] = []
+        self.memory = MemoryView(self)
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.core.line.run_id
+
+    @property
+    def input(self) -> Json:
+        """What the run was queued with."""
+        return copy.deepcopy(self.core.line.input())
+
+    @property
+    def state(self) -> StateView:
+        """What the run knows."""
+        return StateView(self)
+
+    @property
+    def plan(self) -> PlanView:
+        """The plan, to read and to change."""
+        return PlanView(self, self.core.state.plan)
+
+    def plan_of(self, plan: Plan) -> list[Task]:
+        """The tasks as this context sees them."""
+        self.core.looked = True
+        return [dict(task) for task in (plan.view if self.core.inside else plan.base)]
+
+    def note(self, event: Event) -> None:
+        """Append an event of the context to the overlay of the open step. Raises NotInStep."""
+        self.core.alive()
+        if not self.core.inside:
+            raise f.NotInStep("messages, memory and plan are written inside a step: `with run.step(name):`")
+        self._drive_now(self.core.append(event))
+
+    def message(self, role: str, content: Json, *, message_id: str | None = None, raw: Json = None) -> None:
+        """Append to the transcript: role is system, user, assistant or tool."""
+        self.note(e.MessageAppended(role, plain(content), message_id, raw=plain(raw)))
+
+    def read_messages(self) -> list[Message]:
+        """The messages of the context."""
+        self.core.looked = True
+        inside = self.core.inside
+        return [message for message in messages(self.core.line.records()) if inside or message.committed]
+
+    def pin_prompt(self, **layers: str) -> str:
+        """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already."""
+        text = "\n\n".join(layers.values())
+        fingerprint = hashlib.sha256(text.encode()).hexdigest()
+        if self.core.state.prompt.fingerprint != fingerprint:
+            each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
+            self.core.alive()
+            self._drive_now(self.core.append(e.PromptPinned(fingerprint, each, text)))
+        return text
+
+    def take_signals(self, entry: Entry) -> Steps[list[Json]]:
+        """What had arrived when the attempt began; it is on record that the step has seen it."""
+        core = self.core
+        opened = core.state.steps.open
+        if opened is None or opened.id != entry.step:
+            return []
+        arrived = core.state.inbox.arrived(opened.since)
+        if opened.took is None:
+            yield from core.append(e.SignalTaken([signal[1] for signal in arrived]))
+        core.looked = True
+        events = [core.line.event_at(signal[0]) for signal in arrived]
+        return [event.payload for event in events if isinstance(event, e.SignalReceived)]
+
+    # Values that were handed out.
+
+    def lend(self, key: str, value: Json) -> None:
+        """Remember what was handed out, to see at the step's end whether it was changed in place."""
+        if isinstance(value, dict | list) and self.core.inside:
+            self._lent.append((key, value, dumps(value)))
+
+    def forget(self, key: str) -> None:
+        """The key was assigned: what was handed out before counts no more."""
+        self._lent = [lent for lent in self._lent if lent[0] != key]
+
+    def check_memory(self) -> None:
+        """Raise MemoryMutated if a value was changed in place."""
+        lent, self._lent = self._lent, []
+        for key, value, before in lent:
+            if dumps(value) != before:
+                raise f.MemoryMutated(f"run.memory[{key!r}] was changed in place: assign it, so that the log knows")

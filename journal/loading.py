@@ -1,0 +1,77 @@
+"""The folded state of a run from its store: the newest usable checkpoint and the events since, bases included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from runjournal.log import events as e
+from runjournal.log.base import RecordedEvent
+from runjournal.log.chain import verified
+from runjournal.log.errors import CorruptLog
+from runjournal.log.store import Reading, Store
+from runjournal.projections.state import RunState
+
+from . import checkpoints
+
+
+def begin(store: Store, queued: e.RunQueued | None) -> RunState:
+    """The state before the first event of a run: nothing, or what its base is for it. Raises CorruptLog."""
+    if queued is None or queued.base is None or queued.link is None:
+        return RunState.initial()
+    run_id, seq, digest = queued.base["run_id"], queued.base["seq"], queued.base["hash"]
+    base, _ = load(store, store, run_id, seq)
+    if base.hash != digest:
+        raise CorruptLog(run_id, seq, "it is the base of another run, and not what that run was begun from")
+    return base.derive(queued.link, queued.again or ())
+
+
+def first(reading: Reading, run_id: str) -> e.RunQueued | None:
+    """The run.queued of a run, or None."""
+    record = next(iter(reading.read(run_id, 0, 1)), None)
+    return record.event if record is not None and isinstance(record.event, e.RunQueued) else None
+
+
+def load(
+    store: Store, reading: Reading, run_id: str, upto: int, *, force: bool = False, whole: bool = False
+) -> tuple[RunState, int]:
+    """The state after the event `upto`, the chain verified, and the seq of the checkpoint that was used (0: none).
+
+    Events come from `reading` (a transaction, or the store), checkpoints from the store; `whole` uses none. Raises
+    CorruptLog, Unfoldable.
+    """
+    found = None if whole else checkpoints.newest(store, RunState, run_id, upto)
+    if found is not None and isinstance(found[0], RunState):
+        state, seq, chain = found[0], found[1], found[2]
+    else:
+        state, seq, chain = begin(store, first(reading, run_id)), 0, None
+    return state.fold(chained(reading, run_id, seq, upto, chain), force=force), seq
+
+
+def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
+    """The events with after < seq <= upto, the chain behind `chain` verified, up to the last one. Raises CorruptLog."""
+    last = after
+    for record in verified(reading.read(run_id, after, upto), run_id, after, chain):
+        last = record.seq
+        yield record
+    if last < upto:
+        raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
+
+
+def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:
+    """The event of a run at a seq, or None; a seq of 0 and below counts back in the run that it goes on from."""
+    while seq < 1:
+        queued = first(reading, run_id)
+        if queued is None or queued.base is None:
+            return None
+        run_id, seq = queued.base["run_id"], queued.base["seq"] + seq
+    return next(iter(reading.read(run_id, seq - 1, seq)), None)
+
+
+def args_reader(reading: Reading, run_id: str) -> Callable[[int], object]:
+    """Gives the args of the tool.started at a seq of a run, as `event_at` counts; None if there is none."""
+
+    def args_at(seq: int) -> object:
+        record = event_at(reading, run_id, seq)
+        return record.event.args if record is not None and isinstance(record.event, e.ToolStarted) else None
+
+    return args_at

@@ -1,0 +1,297 @@
+"""`Run`: what an agent works with, in plain threads. It performs what the core asks for, and adds nothing."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from runjournal.log.base import Event, Json
+from runjournal.log.codec import plain
+
+from . import failures as f
+from .calling import Caller
+from .commands import Append, Command, Ended, Invoke, Steps, Until
+from .context import Context
+from .engine import Core
+from .script import Entry
+from .targets import ModelTarget, ToolTarget
+from .tools import CALLER, Tool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class _Nobody(BaseException):
+    """Never raised: in plain threads nobody is cancelled."""
+
+
+class SyncDriver:
+    """Performs commands in the thread that asks. One lock is held around all but bodies and waits."""
+
+    calm = True
+
+    def __init__(self, append: Callable[[tuple[Event, ...]], Any]) -> None:
+        self._append = append
+        self._changed = threading.Condition(threading.RLock())
+        self.threads: set[threading.Thread] = set()
+
+    def alone(self) -> bool:
+        """Whether no thread of `run.thread` lives."""
+        return not any(thread.is_alive() and thread is not threading.current_thread() for thread in self.threads)
+
+    def ring(self) -> None:
+        """Wake whoever waits."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Threads run by themselves."""
+        self.ring()
+
+    def now_s(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def drive(self, steps: Steps[T]) -> T:
+        """Run a verb of the core to its end."""
+        with self._changed:
+            try:
+                command = next(steps)
+                while True:
+                    try:
+                        outcome = self._perform(command)
+                    except BaseException as error:  # noqa: BLE001 - it is the core's to judge
+                        command = steps.throw(error)
+                    else:
+                        command = steps.send(outcome)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+
+    def _perform(self, command: Command) -> Any:
+        match command:
+            case Append(events):
+                return self._append(events)
+            case Until(ready, bound_s):
+                return self._wait(ready, bound_s)
+            case Invoke():
+                self._changed.release()
+                try:
+                    return self._invoke(command)
+                finally:
+                    self._changed.acquire()
+
+    def _wait(self, ready: Callable[[], object], bound_s: float | None) -> bool:
+        if ready():
+            return True
+        if self.alone():
+            return False
+        return self._changed.wait_for(lambda: ready() or self.alone(), bound_s) and bool(ready())
+
+    def _invoke(self, command: Invoke) -> Ended:
+        if command.timeout_s is None:
+            return _ended(command.body)
+        return self._timed(command, command.timeout_s)
+
+    def _timed(self, command: Invoke, timeout_s: float) -> Ended:
+        """A body with a bound runs in a thread of its own; what it comes to after the bound is told to `late`."""
+        lock, done, found = threading.Lock(), threading.Event(), list[Ended]()
+        context, given_up = contextvars.copy_context(), False
+
+        def work() -> None:
+            ended = context.run(_ended, command.body)
+            with lock:
+                found.append(ended)
+                late = given_up
+            done.set()
+            if late:
+                command.late(ended)
+
+        threading.Thread(target=work, daemon=True).start()
+        done.wait(timeout_s)
+        with lock:
+            if found:
+                return found[0]
+            given_up = True
+        return Ended(cut="timeout")
+
+
+def _ended(body: Callable[[], Any]) -> Ended:
+    try:
+        return Ended(body())
+    except BaseException as error:  # noqa: BLE001 - how it ended is the core's to judge
+        return Ended(error=error)
+
+
+class SyncCore(Core):
+    """The core, where the step of a thread is that of its context."""
+
+    cancellation = _Nobody
+
+    @property
+    def inside(self) -> bool:
+        """Whether this context is that of the open step."""
+        caller = CALLER.get()
+        return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
+
+    def is_cancellation(self, error: BaseException) -> bool:
+        """Nobody is cancelled here."""
+        return False
+
+
+class _Inside:
+    """The step of a context: what a tool that is called there goes to."""
+
+    def __init__(self, core: SyncCore, entry: Entry, run: Run) -> None:
+        self.core = core
+        self.entry = entry
+        self.run = run
+
+    def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The call, journalled."""
+        return self.run.call(tool, *args, **kwargs)
+
+
+class Run(Context):
+    """A run that this process owns. An agent is a function of it, called again after a crash."""
+
+    def __init__(self, core: SyncCore, driver: SyncDriver, caller: Caller) -> None:
+        super().__init__(core, driver.drive)
+        self._core = core
+        self._driver = driver
+        self._caller = caller
+
+    # Steps.
+
+    @contextmanager
+    def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Iterator[None]:
+        """A step: a transaction on messages, memory and plan. A name and key are for one step; with `repeat`, a name
+        is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled."""
+        step_id, kind, blind = self._core.plan_step(name, key, repeat=repeat)
+        uses = self.state.steps.uses.get(name, 0) if repeat else 0
+        with self._open(step_id, name, kind, key, blind=blind):
+            yield
+        if repeat:
+            self._core.turns[name] = uses + 1
+
+    def do(self, name: str, fn: Callable[..., R], *args: Any, key: str | int | None = None) -> R:
+        """A step that gives back its recorded result: `fn(*args)` is called once, whatever crashes.
+
+        With a `key` it is one of many of its name. What `fn` returns must be storable. Raises StepDone, StepFailed,
+        Unstorable, and stops.
+        """
+        result: R = self._do(name, key, fn, args)
+        return result
+
+    def _do(self, name: str, key: str | int | None, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        step_id, done = self._core.plan_do(name, key)
+        if not done:
+            with self._open(step_id, name, "do", key) as result:
+                result.append(plain(fn(*args)))
+        self._core.passed.add(step_id)
+        return copy.deepcopy(self._core.result_of(step_id))
+
+    def done(self, name: str, key: str | int | None = None) -> bool:
+        """Whether this step is complete; then the agent has passed it."""
+        return self._core.has_done(name, key)
+
+    def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
+        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
+        return (item for item in items if not self.done(name, key(item)))
+
+    @contextmanager
+    def _open(
+        self, step_id: str, name: str, kind: str, key: str | int | None, *, blind: bool = False
+    ) -> Iterator[list[Any]]:
+        drive, core = self._driver.drive, self._core
+        entry = drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
+        token, result = CALLER.set(_Inside(core, entry, self)), list[Any]()
+        try:
+            yield result
+            self._join()
+            self.check_memory()
+            drive(core.complete(entry, result[0] if result else None))
+        except BaseException as error:
+            self._join()
+            stop = core.stopped or f.stop_in(error)
+            if stop is None and not isinstance(error, Exception):
+                stop = error
+            if stop is not None:  # the step stays open
+                core.stop(stop)
+                if stop is error:
+                    raise
+                raise f.again(stop) from error
+            failure = drive(core.fail(entry, error))
+            raise failure from error
+        finally:
+            core.leave(entry)
+            CALLER.reset(token)
+
+    def _join(self) -> None:
+        """The step's end joins its threads."""
+        for thread in list(self._driver.threads):
+            if thread is not threading.current_thread():
+                thread.join()
+        self._driver.threads.clear()
+
+    def thread(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
+        """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it."""
+        self._caller.entry()
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=lambda: context.run(fn, *args), daemon=True)
+        self._driver.threads.add(thread)
+        thread.start()
+        return thread
+
+    # Calls.
+
+    def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a tool: its recorded outcome, or a live one. Raises CallFailed, CallOutcomeUnknown, KeyReused,
+        ResultUnusable, NotInStep."""
+        bound = tool.bind(args, kwargs)
+        result: R = self._driver.drive(self._caller.call(ToolTarget(tool), bound, tool.own_key(bound)))
+        return result
+
+    def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
+        """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
+        wanted = [(ToolTarget(tool), bound := tool.bind((), kwargs), tool.own_key(bound)) for tool, kwargs in asks]
+        return self._driver.drive(self._caller.parallel(wanted))
+
+    def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
+        """Ask a model: paid for once. `call(request)` asks it; `check=fn` says whether an answer can be used, `into=`
+        parses it, `provider=`, `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep."""
+        return self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
+
+    # Waiting and ending.
+
+    def ask(self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json) -> dict[str, Json]:
+        """Ask a person; gives back the approved args. The run waits, and leaves this process. Raises Rejected.
+
+        Outside a step it is a step of its own, `ask <action>`; in a loop it takes a `key`.
+        """
+        stored: dict[str, Json] = plain(args)
+        if not self._core.inside:
+            answer: dict[str, Json] = self._do(f"ask {action}", key, self._ask_inside, (action, stored, reason))
+            return answer
+        return self._ask_inside(action, stored, reason)
+
+    def _ask_inside(self, action: str, args: dict[str, Json], reason: str) -> dict[str, Json]:
+        return self._driver.drive(self._caller.ask(action, args, reason))
+
+    def signals(self) -> list[Json]:
+        """The payloads of the inbox of the open step: what had arrived when its attempt began. The step takes them if
+        it completes."""
+        return self._driver.drive(self.take_signals(self._caller.entry()))
+
+    def complete(self, output: Json) -> NoReturn:
+        """End the run; to return from the agent is the same."""
+        if self._core.inside:
+            raise f.StepOpen(f"step {self._core.entry.step if self._core.entry else ''} is open: complete the run behind it")
+        self._driver.drive(self._core.end(plain(output)))
+        raise AssertionError
