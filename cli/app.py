@@ -67,16 +67,27 @@ class App:
         """Whether people read the output; programs get JSON."""
         return self.output == "table"
 
+    @property
+    def path(self) -> str | None:
+        """The file that the store is in, if it is in one."""
+        path = self.db.removeprefix("sqlite:").removeprefix("//")
+        return None if _is_url(path) else path
+
+    def check_there(self) -> None:
+        """Raise StoreUnavailable, saying what makes one, where there is no file."""
+        from runjournal.log.errors import StoreUnavailable
+
+        if self.path is not None and not os.path.lexists(self.path):
+            hint = "`runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
+            raise StoreUnavailable(f"no store at {self.path}; {hint}")
+
     @contextlib.contextmanager
     def open(self, *, create: bool = False) -> Generator[Journal]:
         """The journal; only what writes makes a new one."""
         from runjournal.journal import Journal
-        from runjournal.log.errors import StoreUnavailable
 
-        path = self.db.removeprefix("sqlite:").removeprefix("//")
-        if not create and not _is_url(path) and not os.path.lexists(path):
-            hint = "`runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
-            raise StoreUnavailable(f"no store at {path}; {hint}")
+        if not create:
+            self.check_there()
         with Journal.open(self.db, create=create, by=f"cli:{_user()}") as journal:
             yield journal
 

@@ -156,7 +156,7 @@ def diff(app: App, before: str, after: str, *, whole: bool, force: bool) -> int:
         left, right = (
             state_as_json(state_at(journal, *ref, whole=whole, force=force, progress=report).state) for ref in refs
         )
-        parted = list(_parted(journal, *refs, report))
+        parted = list(_parted(journal, (refs[0], refs[1]), report))
     count = records(app, _changes(parted, left, right), CHANGE_COLUMNS, change_row, lambda change: change._asdict())
     if refs[0].run_id != refs[1].run_id:
         hint = f"next: runjournal diff {refs[0].run_id}@SEQ {refs[1].run_id}@SEQ"
@@ -176,14 +176,14 @@ def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) 
     yield from differences(left, right)
 
 
-def _parted(journal: Journal, left: Ref, right: Ref, report: Progress) -> Iterator[Change]:
+def _parted(journal: Journal, refs: tuple[Ref, Ref], report: Progress) -> Iterator[Change]:
     """The events in which two runs begin to differ, as a change of its own: `first_divergence`."""
     from runjournal.reports import Change as Found
     from runjournal.reports import first_divergence
 
-    if left.run_id == right.run_id:
+    if refs[0].run_id == refs[1].run_id:
         return
-    found = first_divergence(journal, left, right, report)
+    found = first_divergence(journal, *refs, report)
     if found is not None:
         yield Found("first_divergence", *(_event(record) for record in found))
 

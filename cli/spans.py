@@ -9,7 +9,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from runjournal.journal import Journal
 from runjournal.log import events as e
@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 def rows(journal: Journal, head: Head, upto: int | None, records: Iterable[RecordedEvent]) -> Iterator[Row]:
     """A run and all in it, each before what is inside it. `records` are the run's events, up to `upto`."""
-    yield from _rows(journal, head, upto, records, (), frozenset())
+    yield from _Walk(journal).run(head, upto, records, ())
 
 
 def events(journal: Journal, run_id: str, upto: int | None) -> Iterator[RecordedEvent]:
@@ -79,37 +79,35 @@ def events(journal: Journal, run_id: str, upto: int | None) -> Iterator[Recorded
     return journal.events(run_id, upto=upto, types=_TYPES, blobs=False)
 
 
-def _rows(
-    journal: Journal,
-    head: Head,
-    upto: int | None,
-    records: Iterable[RecordedEvent],
-    lasts: tuple[bool, ...],
-    above: frozenset[str],
-) -> Iterator[Row]:
-    run_id = head.run_id
-    yield Row(run_id, run_span(journal, head, upto), lasts)
-    above |= {run_id}
-    named: set[str] = set()
-    inner = itertools.chain(_spans(records), _unnamed(journal, run_id, upto, named))
-    for span, last in _with_last(inner):
-        yield from _opened(journal, run_id, span, (*lasts, last), above, named)
+class _Walk:
+    """Opens a run, and the runs in it. `_above` are the runs that are open at the moment."""
 
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._above: list[str] = []
 
-def _opened(
-    journal: Journal, run_id: str, span: Span, lasts: tuple[bool, ...], above: frozenset[str], named: set[str]
-) -> Iterator[Row]:
-    """A span and what is in it; a child is opened, unless it stands above itself or too deep."""
-    if span.kind == "run":
-        if len(named) < children_max:
-            named.add(span.name)
-        head = None if span.name in above or len(lasts) > depth_max else journal.store.head(span.name)
-        if head is not None:
-            yield from _rows(journal, head, None, events(journal, span.name, None), lasts, above)
-            return
-    yield Row(run_id, span, lasts)
-    for each, last in _with_last(span.inner):
-        yield from _opened(journal, run_id, each, (*lasts, last), above, named)
+    def run(
+        self, head: Head, upto: int | None, records: Iterable[RecordedEvent], lasts: tuple[bool, ...]
+    ) -> Iterator[Row]:
+        """A run and all in it."""
+        yield Row(head.run_id, run_span(self._journal, head, upto), lasts)
+        self._above.append(head.run_id)
+        reader = _Reader()
+        inner = itertools.chain(reader.spans(records), _unnamed(self._journal, head.run_id, upto, reader.named))
+        for span, last in _with_last(inner):
+            yield from self._span(head.run_id, span, (*lasts, last))
+        self._above.pop()
+
+    def _span(self, run_id: str, span: Span, lasts: tuple[bool, ...]) -> Iterator[Row]:
+        """A span and what is in it; a child is opened, unless it stands above itself or too deep."""
+        if span.kind == "run" and span.name not in self._above and len(lasts) <= depth_max:
+            head = self._journal.store.head(span.name)
+            if head is not None:
+                yield from self.run(head, None, events(self._journal, span.name, None), lasts)
+                return
+        yield Row(run_id, span, lasts)
+        for each, last in _with_last(span.inner):
+            yield from self._span(run_id, each, (*lasts, last))
 
 
 def _with_last(items: Iterable[Span]) -> Iterator[tuple[Span, bool]]:
@@ -143,30 +141,25 @@ def _unnamed(journal: Journal, run_id: str, upto: int | None, named: set[str]) -
             yield Span("run", head.run_id, 1, head.queued_at, head.status, head.updated_at)
 
 
-def _spans(records: Iterable[RecordedEvent]) -> Iterator[Span]:
-    reader = _Reader()
-    for record in records:
-        reader.read(record)
-        yield from reader.done()
-    yield from reader.waiting
-
-
 class _Reader:
-    """Makes spans of events; `waiting` are those that can't be given yet, in the order of their start."""
+    """Makes spans of the events of a run; `named` are the children that they name, the first `children_max`."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Span] = deque()
+        self.named: set[str] = set()
+        self._waiting: deque[Span] = deque()  # can't be given yet; in the order of their start
         self._step: Span | None = None
         self._wait: Span | None = None
         self._open: dict[tuple[str, int], Span] = {}
 
-    def done(self) -> Iterator[Span]:
-        """Those that have ended, up to the first one that hasn't."""
-        while self.waiting and (self.waiting[0].ended_at is not None or len(self.waiting) > held_max):
-            yield self.waiting.popleft()
+    def spans(self, records: Iterable[RecordedEvent]) -> Iterator[Span]:
+        """Those outside of steps, and the steps with what is in them, in the order of their start."""
+        for record in records:
+            self._read(record)
+            while self._waiting and (self._waiting[0].ended_at is not None or len(self._waiting) > held_max):
+                yield self._waiting.popleft()
+        yield from self._waiting
 
-    def read(self, record: RecordedEvent) -> None:
-        """One more event."""
+    def _read(self, record: RecordedEvent) -> None:
         event = record.event
         match event:
             case e.StepStarted():
@@ -192,7 +185,7 @@ class _Reader:
 
     def _add(self, span: Span) -> None:
         if self._step is None:
-            self.waiting.append(span)
+            self._waiting.append(span)
         elif len(self._step.inner) < held_max:
             self._step.inner.append(span)
         else:
@@ -220,11 +213,15 @@ class _Reader:
             step.end(record, "failed", describe.error(event.error))
         else:
             step.end(record, "completed")
+        for span in self._open.values():  # an outbox delivers later; of others nobody knows
+            span.end(record, "queued" if span.status == "queued" else "unknown")
         self._open.clear()
 
     def _started(self, record: RecordedEvent, event: Started) -> None:
         kind, name = ("tool", event.tool) if isinstance(event, e.ToolStarted) else ("model", event.model)
         span = Span(kind, name, record.seq, record.at, attempt=event.attempt)
+        if isinstance(event, e.ToolStarted) and event.policy == "outbox":
+            span.status = "queued"
         if len(self._open) < held_max:
             self._open[event.call_id, event.attempt] = span
         self._add(span)
@@ -251,7 +248,7 @@ def _note(event: e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFail
         case e.ToolCompleted():
             return describe.error(event.result_error) if event.result_error else ""
         case _:
-            usage = cast("dict[str, Any]", event.usage or {})
+            usage = event.usage or {}
             tokens = f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out" if usage else ""
             cost = f"{event.cost['amount']} {event.cost['currency']}" if event.cost else ""
             return ", ".join(filter(None, (tokens, cost)))

@@ -39,7 +39,7 @@ class _Drawing(NamedTuple):
 
 
 _LINES: Final = _Drawing(
-    "│  ", "├─ ", "└─ ", "─", "…", {"run": "─", "step": "━", "model": "▒", "tool": "█", "wait": "·"}, "›"
+    "│  ", "├─ ", "└─ ", "─", "…", {"run": "─", "step": "━", "model": "▒", "tool": "█", "wait": "·"}, "▶"
 )
 _ASCII: Final = _Drawing(
     "|  ", "|- ", "`- ", "-", "...", {"run": "-", "step": "=", "model": "~", "tool": "#", "wait": "."}, ">"
@@ -61,8 +61,8 @@ def show_tree(app: App, journal: Journal, run_id: str, at: int | None, limit: in
         elif bars:
             emit(app, _waterfall(journal, head, at, found))
         else:
-            now = _now(journal)
-            emit(app, (_line(row, now, _drawing()) for row in found))
+            now, drawing = _until(journal, head, at), _drawing()
+            emit(app, (_line(row, now, drawing) for row in found))
     if shown.more:
         app.say(f"the first {plural(shown.count, 'line')}; next: runjournal show {run_id} {_flag(bars=bars)} --limit 0")
     else:
@@ -92,10 +92,13 @@ def _drawing() -> _Drawing:
     return _LINES if is_utf8() else _ASCII
 
 
-def _now(journal: Journal) -> str:
+def _until(journal: Journal, head: Head, at: int | None) -> str:
+    """The end of what is shown: that of the run, or now."""
     from runjournal.log.clock import timestamp
 
-    return timestamp(journal.clock.now())
+    from .spans import run_span
+
+    return run_span(journal, head, at).ended_at or timestamp(journal.clock.now())
 
 
 def _json(row: Row) -> dict[str, Any]:
@@ -187,29 +190,26 @@ class _Scale(NamedTuple):
 
 
 def _waterfall(journal: Journal, head: Head, at: int | None, found: Iterator[Row]) -> Iterator[str]:
-    from .spans import run_span
-
-    drawing, now, root = _drawing(), _now(journal), run_span(journal, head, at)
-    ended = root.ended_at or now
+    drawing, until = _drawing(), _until(journal, head, at)
     columns = terminal_width() or _width_elsewhere
     label = max(_label_min, columns * 2 // 5)
     width = max(_bar_min, columns - label - _took_width - 3)
-    scale = _Scale(root.began_at, _seconds(root.began_at, ended), width, label)
-    yield _axis(root, ended, scale)
+    scale = _Scale(head.queued_at, _seconds(head.queued_at, until), width, label)
+    yield _axis(until, scale)
     for row in found:
-        yield _bar_line(row, scale, now, drawing)
+        yield _bar_line(row, scale, until, drawing)
     yield styled("  ".join(f"{mark} {kind}" for kind, mark in drawing.bars.items()), "dim")
 
 
-def _axis(root: Span, ended: str, scale: _Scale) -> str:
+def _axis(until: str, scale: _Scale) -> str:
     from .output import moment
     from .show import duration
 
-    left, right = moment(root.began_at), f"+{duration(root.began_at, ended)}"
+    left, right = moment(scale.began), f"+{duration(scale.began, until)}"
     return styled(" " * (scale.label + _took_width + 3) + left + right.rjust(scale.width - len(left)), "dim")
 
 
-def _bar_line(row: Row, scale: _Scale, now: str, drawing: _Drawing) -> str:
+def _bar_line(row: Row, scale: _Scale, until: str, drawing: _Drawing) -> str:
     from .show import duration
 
     span = row.span
@@ -219,9 +219,9 @@ def _bar_line(row: Row, scale: _Scale, now: str, drawing: _Drawing) -> str:
     if text.endswith("…"):
         text = text[:-1] + drawing.ellipsis[:1]
     first = scale.column(span.began_at)
-    last = max(first, scale.column(span.ended_at or now))
+    last = max(first, scale.column(span.ended_at or until))
     drawn = drawing.bars[span.kind] * (last - first) + (drawing.bars[span.kind] if span.ended_at else drawing.going_on)
-    took = duration(span.began_at, span.ended_at or now)
+    took = duration(span.began_at, span.ended_at or until)
     style = _STYLES.get(span.status, "")
     left = text + " " * (scale.label - width_of(text))
     mark = "!" if span.status == "failed" else " "

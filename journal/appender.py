@@ -16,7 +16,7 @@ from runjournal.log.authority import CALL_STARTS, Gate
 from runjournal.log.base import RecordedEvent
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, record
-from runjournal.log.errors import InvalidArgument, NotAllowed, NotNewest, TooLarge, WrongExpectation
+from runjournal.log.errors import InvalidArgument, NotAllowed, NotNewest, RunNotFound, TooLarge, WrongExpectation
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
@@ -58,11 +58,11 @@ class Cached(NamedTuple):
 class Appender:
     """Appends for one journal, and keeps the folded states of the runs that it appended to last."""
 
-    def __init__(self, store: Store, clock: Clock, policy: CheckpointPolicy) -> None:
+    def __init__(self, store: Store, clock: Clock, policy: CheckpointPolicy, process: owner.Process) -> None:
         self._store = store
         self._clock = clock
         self._policy = policy
-        self._process = owner.here()
+        self._process = process
         self._cache: OrderedDict[str, Cached] = OrderedDict()
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
@@ -123,6 +123,18 @@ class Appender:
             state, checkpointed = loading.begin(self._store, queued), 0
         self.keep(head.run_id, Cached(state, checkpointed))
         return state
+
+    def live(self, run_id: str) -> RunState:
+        """The state as of the last append here, or the newest. Raises RunNotFound."""
+        entry = self._cache.get(run_id)
+        if entry is not None:
+            return entry.state
+        head = self._store.head(run_id)
+        if head is None:
+            raise RunNotFound(run_id)
+        entry = Cached(*loading.load(self._store, self._store, run_id, head.head_seq))
+        self.keep(run_id, entry)
+        return entry.state
 
     def keep(self, run_id: str, entry: Cached) -> None:
         """Remember a state; the one not used for longest is forgotten."""

@@ -134,7 +134,7 @@ class Context:
 
     def __init__(self, core: Core, drive: Callable[[Steps[Any]], Any]) -> None:
         self.core = core
-        self._drive_now = drive
+        self.drive = drive
         self._lent: list[tuple[str, Any, bytes]] = []
         self.memory = MemoryView(self)
 
@@ -168,7 +168,7 @@ class Context:
         self.core.alive()
         if not self.core.inside:
             raise f.NotInStep("messages, memory and plan are written inside a step: `with run.step(name):`")
-        self._drive_now(self.core.append(event))
+        self.drive(self.core.append(event))
 
     def message(self, role: str, content: Json, *, message_id: str | None = None, raw: Json = None) -> None:
         """Append to the transcript: role is system, user, assistant or tool."""
@@ -187,7 +187,7 @@ class Context:
         if self.core.state.prompt.fingerprint != fingerprint:
             each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
             self.core.alive()
-            self._drive_now(self.core.append(e.PromptPinned(fingerprint, each, text)))
+            self.drive(self.core.append(e.PromptPinned(fingerprint, each, text)))
         return text
 
     def take_signals(self, entry: Entry) -> Steps[list[Json]]:

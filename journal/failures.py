@@ -151,6 +151,57 @@ class MemoryMutated(Mistake):
     code = "memory_mutated"
 
 
+# What became of a run, to whoever runs it.
+
+
+class RunFailed(JournalError):
+    """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run."""
+
+    code = "run_failed"
+
+    def __init__(self, run_id: str, cause: str, error: dict[str, Any]) -> None:
+        super().__init__(f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; retry it to go on")
+        self.run_id = run_id
+        self.cause = cause
+        self.error = error
+
+
+class RunCancelled(JournalError):
+    """The run was cancelled."""
+
+    code = "run_cancelled"
+
+
+class RunWaiting(JournalError):
+    """The run waits; `waits` says for what: [{kind, id}]. Answer it, and run it again."""
+
+    code = "run_waiting"
+
+    def __init__(self, run_id: str, waits: list[dict[str, Any]]) -> None:
+        named = ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
+        super().__init__(f"run {run_id} waits for {named}; answer it, and run it again")
+        self.run_id = run_id
+        self.waits = waits
+
+
+class RunNotDue(JournalError):
+    """The run's next round isn't due yet."""
+
+    code = "run_not_due"
+
+
+class RunBusy(JournalError):
+    """The run has a living owner, or was taken by another one."""
+
+    code = "run_busy"
+
+
+class InputDiffers(JournalError):
+    """A run of this id is there, with another input: nothing was run."""
+
+    code = "input_differs"
+
+
 # Stops.
 
 
@@ -277,6 +328,11 @@ def left_by(error: BaseException | None, *seen: BaseException) -> list[list[Any]
     group: tuple[BaseException, ...] = error.exceptions if isinstance(error, BaseExceptionGroup) else ()  # pyright: ignore
     reasons = [*group, error.__cause__ or error.__context__]
     return [left for reason in reasons for left in left_by(reason, error, *seen)]
+
+
+def cancelled_call(name: str) -> Exception:
+    """What is stored of a call whose asker was cancelled before it ended."""
+    return Failed("Cancelled", f"the task that asked for {name} was cancelled")
 
 
 def stop_in(error: BaseException) -> BaseException | None:

@@ -1,350 +1,159 @@
-"""`Journal`: a store of runs, open for appending, reading and folding."""
+"""`Journal`: a store of runs, and agents on top of it."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
-import orjson
+from runjournal.log import events as e
+from runjournal.log.base import Json
+from runjournal.log.codec import plain
+from runjournal.log.errors import NotNewest
+from runjournal.projections.plan import Task
 
-from runjournal.log.base import BlobRef, Event, RecordedEvent, plan_of
-from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import check_run_id, digest_of, draft
-from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunNotFound, TailRewound
-from runjournal.log.head import STATUSES, Head
-from runjournal.log.limits import follow_poll_s, int_max
-from runjournal.log.opening import open_store
-from runjournal.log.shapes import TIME
-from runjournal.log.store import Import, Store, all_heads
-from runjournal.projections import transcript
-from runjournal.projections.state import Projection, RunState, fold, foldable
+from .logbook import Logbook, Place
+from .running import Agent, Claim, Runner
 
-from . import checkpoints, loading
-from .appender import Appender, Batch
-from .checkpoints import CheckpointPolicy
-from .rebuild import rebuild
-
-P = TypeVar("P", bound=Projection)
+__all__ = ["Journal", "Place"]
+Messages = Sequence[Mapping[str, Any]]
 
 
-class Place(NamedTuple):
-    """How far a reader of the whole store has come: the position of the last event it saw, and that event's hash."""
-
-    position: int = 0
-    hash: str | None = None
-
-
-class Journal:
-    """The runs of one store. Safe to share between threads; open one per process, never across a fork.
+class Journal(Logbook):
+    """The runs of one store, and agents on top of it. Safe to share between threads, never across a fork.
 
     >>> with Journal.open("memory:") as journal:
-    ...     records = journal.append("r", [RunQueued(kind="demo", input={})], expect=0)
-    ...     journal.state("r").status.status
-    'queued'
+    ...     journal.run(lambda run: run.do("add", sum, [1, 2]), run_id="r")
+    3
     """
 
-    def __init__(
-        self, store: Store, *, by: str | None = None, checkpoints: CheckpointPolicy | None = None, owned: bool = False
-    ) -> None:
-        self.store = store
-        self.by = by or f"{_user()}@{socket.gethostname()}:{os.getpid()}"
-        self.clock: Clock = store.clock
-        self._appender = Appender(store, store.clock, checkpoints or CheckpointPolicy())
-        self._owned = owned
+    # Running.
 
-    @classmethod
-    def open(
-        cls,
-        url: str | os.PathLike[str] = "runjournal.db",
-        *,
-        by: str | None = None,
-        clock: Clock | None = None,
-        checkpoints: CheckpointPolicy | None = None,
-        create: bool = True,
-        allow_unsafe: bool = False,
-    ) -> Self:
-        """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
-
-        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. Raises
-        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
-        """
-        store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
-        if store.index_stale():
-            rebuild(store)
-        return cls(store, by=by, checkpoints=checkpoints, owned=True)
-
-    def close(self) -> None:
-        """Let go of the store; idempotent."""
-        if self._owned:
-            self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # Appending.
-
-    def new_run_id(self) -> str:
-        """A fresh id: a UUIDv7, so that ids sort by time."""
-        return new_id(self.clock)
-
-    def batch(
+    def enqueue(  # noqa: PLR0913 - what a run may begin with
         self,
-        run_id: str,
-        events: Iterable[Event],
+        kind: str,
+        input: Json = None,  # noqa: A002 - its name in the log
         *,
-        expect: int | None,
-        by: str | None = None,
-        epoch: int = 0,
-        step: int | None = None,
-        at: Sequence[str] | None = None,
-    ) -> Batch:
-        """An append, checked and timed now, for `append`: to be able to repeat it after an `OutcomeUnknown`.
-
-        `at` gives each event a time of its own (UTC text with microseconds), for what happened elsewhere. Raises
-        InvalidArgument, Unstorable, TooLarge.
-        """
-        check_run_id(run_id)
-        if expect is not None and (type(expect) is not int or expect < 0):
-            raise InvalidArgument(f"expect: the seq of the head from 0, or None for any, got {expect!r}"[:120])
-        if step is not None and (type(step) is not int or step < 0):
-            raise InvalidArgument(f"step: the index of a step from 0, or None, got {step!r}"[:120])
-        if type(epoch) is not int or epoch < 0:
-            raise InvalidArgument(f"epoch: a whole number from 0, got {epoch!r}"[:120])
-        now, items = timestamp(self.clock.now()), list(events)
-        if at is not None and len(at) != len(items):
-            raise InvalidArgument(f"at: expected one time for each of {len(items)} events, got {len(at)}")
-        for place, moment in enumerate(at or ()):
-            TIME.check(moment, f"at[{place}]")
-        times = at if at is not None else [now] * len(items)
-        drafts = tuple(
-            draft(event, at=moment, by=by or self.by, step=step) for event, moment in zip(items, times, strict=True)
-        )
-        return Batch(run_id, drafts, expect, epoch)
-
-    def append(
-        self,
-        run_id: str | Batch,
-        events: Iterable[Event] = (),
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        epoch: int = 0,
-        step: int | None = None,
-    ) -> list[RecordedEvent]:
-        """Append events to a run, all or nothing; committed when it returns. Gives the records.
-
-        `expect` is the seq of the head that they stand behind: 0 for a new run, None for whatever it is. `epoch` is
-        that of the owner's claim, 0 for anybody else. `step` is the index of the step that they belong to; an owner's
-        events belong to the open step by themselves. Instead of a run id, a `Batch`: repeating it is a no-op.
-
-        Raises WrongExpectation, NotAllowed, InvalidTransition, StaleEpoch, CancelRequested, CallEnded, NotNewest (all
-        AppendRefused); InvalidArgument, Unstorable, TooLarge; StoreBusy, StoreFull, StoreReadOnly, OutcomeUnknown.
-        """
-        batch = run_id
-        if not isinstance(batch, Batch):
-            batch = self.batch(batch, events, expect=expect, by=by, epoch=epoch, step=step)
-        return self._appender.append(batch)[0]
-
-    def append_all(self, batches: Sequence[Batch]) -> list[list[RecordedEvent]]:
-        """Append to several runs, all or nothing; gives the records of each batch, in their order.
-
-        Raises what `append` raises; what one batch is refused for, none is written.
-        """
-        return self._appender.append(*batches)
-
-    def imported(self, batch: Batch, note: Import) -> Batch:
-        """A batch of an importer, with the note of how far it has read; for `append_all`."""
-        return replace(batch, imported=note)
-
-    def forget(self, run_ids: Iterable[str]) -> None:
-        """Drop what is kept of these runs in memory, after something else wrote them."""
-        for run_id in run_ids:
-            self._appender.forget(run_id)
-
-    # Reading.
-
-    def head(self, run_id: str) -> Head:
-        """The run's row: status, owner, head. Raises RunNotFound."""
-        head = self.store.head(check_run_id(run_id))
-        if head is None:
-            raise RunNotFound(run_id)
-        return head
-
-    def runs(
-        self,
-        *,
-        status: Sequence[str] = (),
-        kind: str | None = None,
+        run_id: str | None = None,
+        title: str | None = None,
         tags: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        since: str | None = None,
-        prefix: str = "",
-    ) -> Iterator[Head]:
-        """The runs that match, newest first, read page by page. `since` is UTC text; tags must all match."""
-        for word in status:
-            if word not in STATUSES:
-                raise InvalidArgument(f"status: expected one of {', '.join(STATUSES)}, got {word[:40]!r}")
-        for name, text in (("kind", kind), ("parent", parent), ("since", since), ("prefix", prefix)):
-            if text is not None and not _is_utf8(text):
-                raise InvalidArgument(f"{name}: expected text that is UTF-8, got {ascii(text)[:60]}")
-        for head in all_heads(self.store, status=status, kind=kind, parent=parent, prefix=prefix, since=since):
-            if not tags or tags.items() <= orjson.loads(head.tags).items():
-                yield head
+        plan: Sequence[Task] | None = None,
+        messages: Messages | None = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Queue a run for whoever runs it; gives its id. Raises WrongExpectation if a run of this id is there."""
+        run_id = run_id or self.new_run_id()
+        queued = e.RunQueued(
+            kind,
+            plain(input),
+            messages=plain([dict(message) for message in messages]) if messages else None,
+            plan=plain([dict(task) for task in plan]) if plan else None,
+            title=title,
+            tags=dict(tags) if tags else None,
+            budget=dict(budget) if budget else None,
+        )
+        self.append(run_id, [queued], expect=0)
+        return run_id
 
-    def events(
+    def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Any) -> Json:  # noqa: A002
+        """Run an agent to its end, or go on where a run of this id was; gives its output.
+
+        By what it finds: no such run, or one that may go on: runs it; completed: its output. Raises InputDiffers,
+        RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged and StepDiverged, which
+        no `except Exception` sees. `how` is what `enqueue` takes.
+        """
+        kind = how.pop("kind", getattr(agent, "__name__", "agent"))
+        run_id = run_id or self.new_run_id()
+        head = self.store.head(run_id)
+        if head is None:
+            self.enqueue(kind, input, run_id=run_id, **how)
+        else:
+            Runner(self).check_input(run_id, input)
+        return Runner(self).run(agent, run_id)
+
+    def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
+        """Become the owner of a run that may go on; None if it may not. Raises RunBusy, RunNotDue, RunNotFound."""
+        return Runner(self).claim(run_id, resume=resume)
+
+    # What others say to a run.
+
+    def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
+        """Send a message to a run; the same id again is the same signal. Gives the id."""
+        signal_id = signal_id or self.new_run_id()
+        self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
+        return signal_id
+
+    def approve(self, run_id: str, approval_id: str, args: Json = None, note: str | None = None) -> None:
+        """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that."""
+        decision = "approved" if args is None else "edited"
+        self.append(run_id, [e.ApprovalResolved(approval_id, decision, plain(args), note)], expect=None)
+
+    def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:
+        """Say no."""
+        self.append(run_id, [e.ApprovalResolved(approval_id, "rejected", note=note)], expect=None)
+
+    def resolve(
         self,
         run_id: str,
-        *,
-        after: int = 0,
-        upto: int | None = None,
-        types: Sequence[str] | None = None,
-        blobs: bool = True,
-    ) -> Iterator[RecordedEvent]:
-        """The run's events with after < seq <= upto, in order, read page by page.
+        call_id: str,
+        outcome: Literal["happened", "did_not_happen", "retry", "unknown"],
+        result: Json = None,
+        note: str | None = None,
+    ) -> None:
+        """Say what became of a call of which nobody knows, of all its attempts so far.
 
-        Values held out of line are put in place; with `blobs=False` they stay `BlobRef`s. Raises RunNotFound,
-        MissingBlob, CorruptLog (a blob was changed).
+        Raises CallEnded if that is known, NotAllowed while the owner lives, NotNewest for an older run of the line.
         """
-        self.head(run_id)
-        for name, seq in (("after", after), ("upto", upto)):
-            if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
-                raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
-        for record in self.store.read(run_id, after, upto, types=types):
-            yield self.filled(record) if blobs else record
+        call = self.state(run_id).calls.known.get(call_id)
+        attempt = call.attempt if call is not None else 1
+        self.append(run_id, [e.ToolResolved(call_id, attempt, outcome, plain(result), note=note)], expect=None)
 
-    def filled(self, record: RecordedEvent) -> RecordedEvent:
-        """The record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
-        plan = plan_of(type(record.event)) if record.event.BLOBS else ()
-        refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
-        if not refs:
-            return record
-        values: dict[str, Any] = {}
-        for name, ref in refs.items():
-            body = self.store.blob(ref.sha256)
-            if body is None:
-                raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
-            if digest_of(body) != ref.sha256:
-                raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
-            values[name] = orjson.loads(body)
-        return record._replace(event=replace(record.event, **values))
+    def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
+        """Stop a run: whoever owns it obeys, or claims it next; one that nobody owns is ended at once."""
+        Runner(self).cancel(run_id, reason, mode)
 
-    def messages(
-        self, run_id: str, *, at: int | None = None, compacted: bool = False, force: bool = False
-    ) -> Iterator[transcript.Message]:
-        """The messages of the run's context after the event `at` (the newest: None), those of failed attempts left out.
+    # Runs that go on from others.
 
-        Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
+    def retry(self, run_id: str, *, again: Iterable[str] = (), new_run_id: str | None = None) -> str:
+        """A new run that goes on from the newest of its line, which has ended; gives its id.
+
+        The steps in `again` are tried as if they hadn't failed. Raises NotNewest.
         """
-        types = ("run.queued", "message.appended", "context.compacted", "step.started", "step.completed", "step.failed")
-        records = self.events(run_id, upto=at, types=types)
-        return transcript.messages(records if force else foldable(records), compacted=compacted)
+        return self._link("retry", run_id, new_run_id, again=again)
 
-    def follow(
-        self, after: Place = Place(), *, run_id: str | None = None, idle_s: float | None = None
-    ) -> Iterator[RecordedEvent]:
-        """Events as they are committed, of all runs or one, in the order of the store, from behind `after`; never ends.
+    def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
+        """A new run of the same scope that begins with an empty context: what was sent is not sent again."""
+        return self._link("restart", run_id, new_run_id)
 
-        With `idle_s`, ends when nothing has come for that long. Raises TailRewound when what was seen last is gone:
-        a power cut may take relaxed commits.
-        """
-        place, version, waited_s = after, -1, 0.0
-        while True:
-            now = self.store.data_version()
-            if now == version:
-                if idle_s is not None and waited_s >= idle_s:
-                    return
-                self.clock.sleep(follow_poll_s)
-                waited_s += follow_poll_s
-                continue
-            version = now
-            self._check_place(place)
-            for record in self.store.read_all(place.position):
-                place, waited_s = Place(record.position, record.hash), 0.0
-                if run_id is None or record.run_id == run_id:
-                    yield record
+    def fork(self, run_id: str, at: int | None = None, *, new_run_id: str | None = None) -> str:
+        """A new run, of its own scope, that begins behind the last step completed by the event `at`; gives its id."""
+        return self._link("fork", run_id, new_run_id, at=at)
 
-    def _check_place(self, place: Place) -> None:
-        if place.hash is not None:
-            seen = next(iter(self.store.read_all(place.position - 1, place.position)), None)
-            if seen is None or seen.hash != place.hash:
-                raise TailRewound(place.position)
-
-    # Folding.
-
-    def state(self, run_id: str, *, force: bool = False) -> RunState:
-        """The folded state of a run: its newest usable checkpoint, and the events since. Raises RunNotFound, Unfoldable."""
-        return self.fold(RunState, run_id, force=force)
-
-    def replay(self, run_id: str, at: int | None = None, *, force: bool = False) -> RunState:
-        """The folded state after the event `at` (the newest: None), from the first event on, the chain verified.
-
-        Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
-        """
-        upto = self._upto(run_id, at)
-        return loading.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
-
-    def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
-        """Fold a run into a projection, one's own or `RunState`, after the event `at` (the newest: None).
-
-        Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. Raises
-        RunNotFound, InvalidArgument, Unfoldable.
-        """
-        upto = self._upto(run_id, at)
-        if issubclass(projection, RunState):
-            return loading.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
-        found = checkpoints.newest(self.store, projection, run_id, upto)
-        state, seq, chain = found or (projection.initial(), 0, None)
-        fold(state, loading.chained(self.store, run_id, seq, upto, chain), force=force)
-        return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
-
-    def _upto(self, run_id: str, at: int | None) -> int:
-        head = self.head(run_id)
-        if at is None:
-            return head.head_seq
-        if type(at) is not int or not 1 <= at <= head.head_seq:
-            raise InvalidArgument(f"run {run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
-        return at
-
-    def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
-        """Take a snapshot of a projection of the run now; gives its seq. Raises RunNotFound, Unfoldable."""
-        head = self.head(run_id)
-        state = self.fold(projection, run_id, at=head.head_seq)
-        chain = checkpoints.hash_at(self.store, run_id, head.head_seq)
-        if chain is not None:
-            checkpoints.save(self.store, checkpoints.seal(projection, state, run_id, head.head_seq, chain), keep=3)
-        return head.head_seq
-
-    # The place.
-
-    def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a read-only query on the store's tables (see docs). Raises InvalidArgument for anything that writes."""
-        return self.store.sql(query, params)
-
-    def backup(self, target: str | os.PathLike[str]) -> None:
-        """A verified copy of the store, while writers go on. The target must not exist. Raises StoreError."""
-        self.store.backup(os.fspath(target))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no entry for this uid, as in many containers
-        return f"uid{os.getuid()}"
+    def _link(self, link: str, of: str, new_run_id: str | None, *, at: int | None = None, again: Iterable[str] = ()) -> str:
+        state = self.fold_at(of, at)
+        if link == "fork":
+            base_seq = max(1, state.steps.last_done - state.offset)
+            state = self.fold_at(of, base_seq)
+        elif not state.status.terminal:
+            raise NotNewest(f"run {of} is {state.status.status}: a {link} takes the newest run of a line, once it has ended")
+        queued = next(iter(self.store.read(of, 0, 1))).event
+        if not isinstance(queued, e.RunQueued):
+            raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
+        new_id = new_run_id or self.new_run_id()
+        self.append(
+            new_id,
+            [
+                e.RunQueued(
+                    queued.kind,
+                    self.filled(next(iter(self.store.read(of, 0, 1)))).event.input,  # type: ignore[attr-defined]
+                    title=queued.title,
+                    tags=queued.tags,
+                    scope=None if link == "fork" else state.status.scope,
+                    link=link,
+                    base={"run_id": of, "seq": state.seq, "hash": state.hash},
+                    again=list(again) or None,
+                    budget=queued.budget,
+                )
+            ],
+            expect=0,
+        )
+        return new_id

@@ -7,12 +7,14 @@ and a fork look up steps in their bases too; a restart begins anew, and only the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from runjournal.log import events as e
-from runjournal.log.base import Event, RecordedEvent
-from runjournal.log.clock import parse_timestamp
-from runjournal.log.store import StepEnd, Store
+from runjournal.log.base import BlobRef, Event, Json, RecordedEvent
+from runjournal.log.clock import Clock, parse_timestamp
+from runjournal.log.codec import loads
+from runjournal.log.errors import MissingBlob
+from runjournal.log.store import Effect, StepEnd, Store
 from runjournal.projections.state import RunState
 
 
@@ -36,17 +38,44 @@ class Failure(NamedTuple):
     took_s: float
 
 
+class Source(Protocol):
+    """Where the runs are: a journal."""
+
+    store: Store
+    clock: Clock
+
+    def live(self, run_id: str) -> RunState:
+        """The folded state of a run that this process owns."""
+        ...
+
+    def filled(self, record: RecordedEvent) -> RecordedEvent:
+        """The record with blobs in place."""
+        ...
+
+
 class Line:
-    """The line of a run that this process owns. `state` gives its folded state, `filled` puts blobs in place."""
+    """The line of a run that this process owns. `check_lease` raises Fenced if its time is over; `notify` tells people
+    what the run waits for."""
 
     def __init__(
-        self, store: Store, run_id: str, state: Callable[[], RunState], filled: Callable[[RecordedEvent], RecordedEvent]
+        self,
+        source: Source,
+        run_id: str,
+        check_lease: Callable[[int], None],
+        notify: Callable[[list[dict[str, str]]], None],
     ) -> None:
         self.run_id = run_id
-        self.state = state
-        self._store = store
-        self._filled = filled
+        self.clock = source.clock
+        self.check_lease = check_lease
+        self.notify = notify
+        self._source = source
+        self._store = source.store
+        self._filled = source.filled
         self._parts = list(self._walk())
+
+    def state(self) -> RunState:
+        """The folded state, as of this process's last append."""
+        return self._source.live(self.run_id)
 
     def _walk(self) -> Iterator[Part]:
         run_id, offset, upto, steps = self.run_id, self.state().offset, None, True
@@ -82,6 +111,33 @@ class Line:
             if last is None or last > at:
                 for record in self._store.read(part.run_id, max(0, at - part.offset), part.upto):
                     yield part.offset + record.seq, record.event
+
+    def event_of(self, run_id: str, seq: int) -> Event | None:
+        """The event of a run of the line at a seq, blobs in place, or None."""
+        found = next(iter(self._store.read(run_id, seq - 1, seq)), None)
+        return self._filled(found).event if found else None
+
+    def records(self) -> Iterator[RecordedEvent]:
+        """Every event of the runs whose steps are this line's, in order, blobs in place."""
+        for part in reversed([part for part in self._parts if part.steps]):
+            for record in self._store.read(part.run_id, 0, part.upto):
+                yield self._filled(record)
+
+    def input(self) -> Json:
+        """What the run was queued with."""
+        queued = self.event_of(self.run_id, 1)
+        return queued.input if isinstance(queued, e.RunQueued) else None
+
+    def blob(self, ref: BlobRef) -> Json:
+        """The value of a reference. Raises MissingBlob."""
+        body = self._store.blob(ref.sha256)
+        if body is None:
+            raise MissingBlob(ref.sha256, f"run {self.run_id}")
+        return loads(body)
+
+    def effect(self, key: str) -> Effect | None:
+        """The call that isn't idempotent and has happened under this key, in the line's scope."""
+        return self._store.effect(self.state().status.scope, key)
 
     # Steps.
 

@@ -1,0 +1,253 @@
+"""Owning a run: claims, recovery before the agent is called, the agent's end, and what a fenced owner may still say."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.log.base import Event, Json
+from runjournal.log.clock import timestamp
+from runjournal.log.codec import plain
+from runjournal.log.errors import AppendRefused, RunNotFound
+from runjournal.log.head import TERMINAL, Head
+from runjournal.log.limits import lease_s
+
+from . import failures as f
+from .calling import Caller
+from .line import Line
+from .logbook import Logbook
+from .run import Run, SyncCore, SyncDriver
+from .targets import ToolTarget
+from .tools import Tool
+
+rounds_max: Final = 3
+"""Rounds of a run: how often it is tried after a transient failure that left the agent."""
+recoveries_max: Final = 3
+"""Recoveries of a run that doesn't get on."""
+backoff_s: Final = 1.0
+"""Before the second round; four times as long before each one after."""
+Agent = Callable[[Run], Any]
+
+
+class Claim(NamedTuple):
+    """A run that this process owns, with its epoch, and the agent's code as the owner before had it."""
+
+    run_id: str
+    epoch: int
+    known_code: str
+
+
+class Runner:
+    """Runs agents on a journal, in the thread that asks."""
+
+    def __init__(self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None) -> None:
+        self.log = log
+        self.tools = tools or {}
+
+    # Claiming.
+
+    def claim(self, run_id: str, *, resume: str | None = None, code: str = "") -> Claim | None:
+        """Become the owner. A cancel beats any resume; a run that doesn't get on isn't tried for ever. One append.
+
+        None if the run has ended, or waits for what hasn't come. Raises RunBusy, RunNotDue, RunNotFound.
+        """
+        log, clock = self.log, self.log.clock
+        head = log.store.head(run_id)
+        if head is None:
+            raise RunNotFound(run_id)
+        log.forget([run_id])
+        state = log.live(run_id)
+        if head.status in (*TERMINAL, "imported"):
+            return None
+        if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
+            return None
+        events: list[Event] = []
+        stuck = state.status.stuck
+        if head.status == "running":
+            if not owner.gone(head, log.process, clock):
+                raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
+            events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.process)))
+            stuck += 1
+            resume = resume or "crash"
+        if head.status == "scheduled_retry" and not head.cancel_requested:
+            if head.due_at is not None and head.due_at > timestamp(clock.now()):
+                raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
+            events.append(e.RunRequeued("retry_due"))
+        if head.cancel_requested:
+            events.append(e.RunCancelled("a cancel was requested"))
+        elif stuck > recoveries_max:
+            error = {"type": "RestartLoop", "message": f"{stuck} recoveries, and no call or step ended in between"}
+            events.append(e.RunFailed(error, [], "restart_loop"))
+        else:
+            events.append(self._claimed(head, resume, code))
+        try:
+            log.append(run_id, events, expect=head.head_seq)
+        except AppendRefused as error:
+            raise f.RunBusy(f"run {run_id}: somebody else was faster") from error
+        claimed = isinstance(events[-1], e.RunClaimed)
+        return Claim(run_id, head.epoch + 1, state.status.code_version or "") if claimed else None
+
+    def _claimed(self, head: Head, resume: str | None, code: str) -> e.RunClaimed:
+        me = self.log.process
+        return e.RunClaimed(
+            self.log.by, head.epoch + 1, lease_s, me.host, me.boot_id, me.pid_ns, me.pid, me.started, resume, code or None
+        )
+
+    def check_input(self, run_id: str, given: Json) -> None:
+        """Raise InputDiffers if a run of this id has another input; None is none of ours."""
+        if given is None:
+            return
+        queued = next(iter(self.log.events(run_id, upto=1))).event
+        if isinstance(queued, e.RunQueued) and queued.input != plain(given):
+            raise f.InputDiffers(f"run {run_id} is there with another input; give this one an id of its own")
+
+    # Running.
+
+    def run(self, agent: Agent, run_id: str) -> Json:
+        """Go on with a run, or say how it ended."""
+        code = code_version(agent)
+        claim = self.claim(run_id, code=code)
+        if claim is None:
+            return self.outcome(run_id)
+        run, core, caller = self.open(claim, code)
+        try:
+            self.triage(core, caller, run)
+            return self._drive(agent, run, core, claim)
+        except (f.Suspend, f.Completed):
+            return self.outcome(run_id)
+        except f.Cancelled:
+            self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
+            return self.outcome(run_id)
+        except f.Fenced as fenced:
+            raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, f.Mistake):
+                raise  # it ended the round, or the run
+            with suppress(AppendRefused):
+                self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
+            raise
+
+    def open(self, claim: Claim, code: str = "") -> tuple[Run, SyncCore, Caller]:
+        """The run of a claim, with its core and its calls."""
+        run_id, epoch = claim.run_id, claim.epoch
+        driver = SyncDriver(lambda events: self.log.append(run_id, events, epoch=epoch))
+        line = Line(self.log, run_id, lambda epoch: self._check_lease(run_id, epoch), self.notify)
+        core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
+        caller = Caller(core, lambda event: self.testify(run_id, event))
+        return Run(core, driver, caller), core, caller
+
+    def notify(self, waits: list[dict[str, str]]) -> None:
+        """People are told as soon as that is saved; nobody listens here."""
+
+    def _check_lease(self, run_id: str, epoch: int) -> None:
+        """Directly before a call: is the run still ours?"""
+        head = self.log.store.head(run_id)
+        if head is None or (head.status, head.epoch) != ("running", epoch):
+            raise f.Fenced(f"run {run_id} has another owner")
+
+    def triage(self, core: SyncCore, caller: Caller, run: Run) -> None:
+        """Before the agent is called: what is open in the open step and may not be sent again needs a word."""
+        opened = core.state.steps.open
+        calls = core.state.calls.of_step(opened.id) if opened else {}
+        unknown: dict[str, str] = {}
+        for call_id, call in calls.items():
+            if call.status == "open" and call.maybe:
+                tool = self.tools.get(call.tool)
+                event = core.line.event_at(call.args_seq)
+                args = event.args if isinstance(event, e.ToolStarted) else {}
+                target = ToolTarget(tool) if tool else None
+                if run.drive(caller.verdict(call_id, target, args)) == "unknown":
+                    unknown[call_id] = tool.on_unknown if tool else "ask"
+        if not unknown:
+            return
+        waits = [{"kind": "question", "id": call_id} for call_id in unknown]
+        if "fail" in unknown.values():
+            words = [e.ToolResolved(call_id, calls[call_id].attempt, "unknown") for call_id in unknown]
+            names = ", ".join(sorted({calls[call_id].tool for call_id in unknown}))
+            error = {"type": "CallOutcomeUnknown", "message": f"{names} may have happened, and nobody knows", "kind": "unknown"}
+            run.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
+            core.halt(f.Suspend("unsafe_in_flight"))
+        run.drive(core.append(e.RunWaiting(waits)))
+        core.line.notify(waits)
+        core.halt(f.Suspend())
+
+    def _drive(self, agent: Agent, run: Run, core: SyncCore, claim: Claim) -> Json:
+        """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
+        try:
+            output = plain(agent(run))
+            core.alive()
+            if core.entry is not None:
+                raise f.StepOpen(f"the agent returned, and step {core.entry.step} is open")
+        except f.Mistake:
+            raise
+        except Exception as error:
+            core.alive()
+            run.drive(core.append(self.ending(error, core)))
+            raise
+        run.drive(core.append(e.RunCompleted(output)))
+        return output
+
+    def ending(self, error: BaseException, core: SyncCore) -> Event:
+        """The event of a failure that leaves the agent."""
+        stored, transient = f.error_of(error)
+        left, round_ = f.left_by(error), core.state.status.round
+        if transient and round_ < rounds_max:
+            due = self.log.clock.now() + timedelta(seconds=backoff_s * 4 ** (round_ - 1))
+            return e.RunRetryScheduled(timestamp(due), round_, stored, left)
+        cause = "retries_exhausted" if transient else "error"
+        if stored.get("kind") == "unknown":
+            cause = "unsafe_in_flight"
+        if stored.get("kind") == "rejected":
+            cause = "rejected"
+        return e.RunFailed(stored, left, cause)
+
+    def outcome(self, run_id: str) -> Json:
+        """The output of a run that has completed; any other end is raised."""
+        self.log.forget([run_id])
+        state = self.log.live(run_id)
+        status = state.status
+        if status.status == "completed" and status.output_seq is not None:
+            seq = status.output_seq - state.offset
+            event = next(iter(self.log.events(run_id, after=seq - 1, upto=seq))).event
+            return event.output if isinstance(event, e.RunCompleted) else None
+        if status.status == "failed" and status.error is not None:
+            raise f.RunFailed(run_id, status.cause or "error", status.error)
+        if status.status == "cancelled":
+            raise f.RunCancelled(f"run {run_id} was cancelled")
+        if status.status == "waiting":
+            raise f.RunWaiting(run_id, status.waits)
+        raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
+
+    # What others append.
+
+    def testify(self, run_id: str, event: Event) -> None:
+        """A word about an attempt, if that is still a question."""
+        with suppress(AppendRefused):
+            self.log.append(run_id, [event], expect=None)
+
+    def cancel(self, run_id: str, reason: str, mode: str) -> None:
+        """Request a cancel; a run that nobody owns is ended at once, in one append."""
+        head = self.log.head(run_id)
+        events: list[Event] = [e.RunCancelRequested(reason, mode)]
+        if head.status in ("queued", "waiting", "scheduled_retry"):
+            events.append(e.RunCancelled(reason))
+        elif head.status == "running" and owner.gone(head, self.log.process, self.log.clock):
+            lapse = owner.lapse_reason(head, self.log.clock, self.log.process)
+            events = [e.RunCancelRequested(reason, mode), e.RunRequeued(lapse), e.RunCancelled(reason)]
+        self.log.append(run_id, events, expect=head.head_seq)
+
+
+def code_version(agent: Callable[..., Any]) -> str:
+    """SHA-256 in hex of the source of the agent's module, "" where there is none: whether the code is today's."""
+    source = inspect.getsourcefile(inspect.unwrap(agent)) if callable(agent) else None
+    try:
+        return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
+    except OSError:
+        return ""
