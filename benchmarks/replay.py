@@ -1,4 +1,4 @@
-"""Full replay of 20,000 events to state, chain verified, beside eventsourcing's `Repository.get` of as many, in SQLite."""
+"""Full replay of 20,000 events to state, chain verified, beside eventsourcing's `Repository.get`, in SQLite."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -51,7 +50,8 @@ def bytes_ratio(folder: Path, count: int = 20_000) -> float:
     journal = our_run(path, count)
     journal.store.drop_checkpoints()
     journal.close()
-    whole = sum(os.path.getsize(f"{path}{suffix}") for suffix in ("", "-wal") if os.path.exists(f"{path}{suffix}"))
+    files = [Path(f"{path}{suffix}") for suffix in ("", "-wal")]
+    whole = sum(file.stat().st_size for file in files if file.exists())
     return round(whole / (300 * (count - 2)), 3)
 
 

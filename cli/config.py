@@ -93,7 +93,7 @@ def _shared(app: App, context: Context) -> Iterator[Setting]:
     }
     for name, value in values.items():
         sources = (each.get_parameter_source(name) for each in (context, root))
-        source = next((_SOURCES[each] for each in sources if each in _SOURCES), "default")
+        source = next((_SOURCES[each] for each in sources if each and each in _SOURCES), "default")
         yield Setting(f"--{name}", _text(value), source, f"{_PREFIX}{name.upper()}")
 
 

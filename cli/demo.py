@@ -61,7 +61,8 @@ def run_demo(path: Path, seed: int, say: Say) -> int:
     killed = kill_an_agent(path, run_id, random.Random(seed))  # noqa: S311 - which point to kill at is no secret
     last_seq, last_type = killed.acknowledged[-1]
     say(
-        f"   SIGKILL (exit {killed.exit_code}, seed {seed}). The last append it knew to be committed: seq {last_seq}, {last_type}."
+        f"   SIGKILL (exit {killed.exit_code}, seed {seed}). "
+        f"The last append it knew to be committed: seq {last_seq}, {last_type}."
     )
     with Journal.open(path) as journal:
         return _read_back(journal, run_id, killed, path, say)
@@ -114,7 +115,8 @@ def _show(state: RunState, say: Say) -> None:
     )
     say(f"   memory     {state.memory.committed}")
     say(
-        f"   cost       {state.costs.amount('USD')} USD, {state.costs.tokens()} tokens in {state.costs.count('calls')} model calls"
+        f"   cost       {state.costs.amount('USD')} USD, {state.costs.tokens()} tokens, "
+        f"{state.costs.count('calls')} model calls"
     )
 
 

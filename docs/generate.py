@@ -5,7 +5,7 @@
 
 tests/test_docs.py makes the same check.
 """
-# ruff: noqa: INP001 - a script, no package
+# ruff: noqa: E501, INP001 - sentences of the pages stand on one line; a script, no package
 
 from __future__ import annotations
 
@@ -149,26 +149,47 @@ def cli_page() -> Iterator[str]:
     """The command line."""
     places = commands()
     yield from ["# The command line", "", "`runjournal COMMAND --help` says the same on the terminal.", ""]
-    yield from ["Data goes to stdout, prose to stderr. With `-o json` or `-o jsonl` there is no prose, and an error is one", 'JSON object on stderr: `{"error": {"code": …, "message": …}}`.', ""]
+    yield from [
+        "Data goes to stdout, prose to stderr. With `-o json` or `-o jsonl` there is no prose, and an error is one",
+        'JSON object on stderr: `{"error": {"code": …, "message": …}}`.',
+        "",
+    ]
     yield from ["| section | command | what it does |", "|---|---|---|"]
     for section, found in COMMANDS.items():
         for name, (_, text) in found.items():
             yield f"| {section} | [{name}](#{slug('runjournal ' + name)}) | {cell(text)} |"
     yield from ["", "## How to name a run", ""]
     yield from _refs()
-    yield from ["## Options of every command", "", "They stand before or behind the command. The command line beats the environment.", ""]
-    yield from table(("option", "environment", "what it does"), (_option_row(each, places[0].context) for each in own_options(places[0])))
+    yield from [
+        "## Options of every command",
+        "",
+        "They stand before or behind the command. The command line beats the environment.",
+        "",
+    ]
+    yield from table(
+        ("option", "environment", "what it does"),
+        (_option_row(each, places[0].context) for each in own_options(places[0])),
+    )
     yield from ["`-h`, `--help` shows the help of a command.", ""]
     yield from ["## Environment", "", "Each option has an environment twin, named with it below. Besides:", ""]
     yield from table(("variable", "what it does"), ((f"`{name}`", text) for name, text in OTHER_ENV.items()))
     yield from ["## Exit codes", ""]
     codes = {name: value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
-    yield from table(("code", "when"), ((value, EXITS[name]) for name, value in sorted(codes.items(), key=lambda item: item[1])))
+    yield from table(
+        ("code", "when"), ((value, EXITS[name]) for name, value in sorted(codes.items(), key=lambda item: item[1]))
+    )
     yield from ["What bad input does, row by row: [errors.md](errors.md).", ""]
     for place in places[1:]:
         yield from _command(place)
-    yield from ["## Findings of an audit", "The codes are stable. An error or a warning makes `audit` exit with 3, `info` doesn't. A finding may be milder", "than its code where the run was imported.", ""]
-    yield from table(("code", "severity", "meaning"), ((f"`{code}`", each.severity, each.meaning) for code, each in CODES.items()))
+    yield from [
+        "## Findings of an audit",
+        "The codes are stable. An error or a warning makes `audit` exit with 3, `info` doesn't. A finding may be milder",
+        "than its code where the run was imported.",
+        "",
+    ]
+    yield from table(
+        ("code", "severity", "meaning"), ((f"`{code}`", each.severity, each.meaning) for code, each in CODES.items())
+    )
 
 
 def _refs() -> Iterator[str]:
@@ -179,7 +200,10 @@ def _refs() -> Iterator[str]:
         ("`@last-failed`", "the run that began last among those that failed"),
         ("`RUN@42`", "its event 42: the run as it was then"),
         ("`RUN@-1`", "one event before its last"),
-        ("`RUN@14:03:22`", "its last event at or before this time, UTC, on the day of its last event; or a whole `2026-11-29T14:03:22Z`"),
+        (
+            "`RUN@14:03:22`",
+            "its last event at or before this time, UTC, on the day of its last event; or a whole `2026-11-29T14:03:22Z`",
+        ),
     ]
     yield from table(("text", "what it names"), rows)
 
@@ -410,7 +434,9 @@ def sample(shape: Any) -> Any:
 def samples(cls: type[Event]) -> Iterator[Event]:
     """Events of a type: one for each combination of its required words."""
     fields = [field for field in plan_of(cls) if not field.optional]
-    choices = [field.shape.words if isinstance(field.shape, shapes.OneOf) else [sample(field.shape)] for field in fields]
+    choices = [
+        field.shape.words if isinstance(field.shape, shapes.OneOf) else [sample(field.shape)] for field in fields
+    ]
     for values in itertools.islice(itertools.product(*choices), 64):
         data = {field.name: value for field, value in zip(fields, values, strict=True)}
         if cls is e.ToolStarted:
@@ -458,7 +484,13 @@ class Scene:
 def admitted(cls: type[Event], status: str, *, by: str, epoch: int, gone: bool) -> bool:
     """Whether the gate lets an event of this type through, in one scene or another."""
     calls = [None, CallFacts(attempt=1, open=True, unresolved=True, maybe=(1,), policy="unsafe", completed=False)]
-    head = Head(run_id="r", status=status, epoch=1 if status == "running" else 0, wake_at="x", due_at="2026-11-29T00:00:00.000000Z")
+    head = Head(
+        run_id="r",
+        status=status,
+        epoch=1 if status == "running" else 0,
+        wake_at="x",
+        due_at="2026-11-29T00:00:00.000000Z",
+    )
     for event, call, asked in itertools.product(samples(cls), calls, (True, False)):
         made = event
         if isinstance(made, e.RunClaimed):
@@ -473,20 +505,20 @@ def admitted(cls: type[Event], status: str, *, by: str, epoch: int, gone: bool) 
 
 def who(cls: type[Event]) -> str:
     """Who may append a type, and in which statuses, as the gate answers."""
-    parts: list[str] = []
-    for by in ("w", "import:x"):
-        if admitted(cls, "new", by=by, epoch=0, gone=True):
-            parts.append("an importer, as the first event" if by != "w" else "anyone, as the first event")
+    begin = {"w": "anyone, as the first event", "import:x": "an importer, as the first event"}
+    parts = [text for by, text in begin.items() if admitted(cls, "new", by=by, epoch=0, gone=True)]
     if admitted(cls, "running", by="w", epoch=1, gone=False):
         parts.append("the owner")
-    open_to = [status for status in STATUSES if status != "running" and admitted(cls, status, by="w", epoch=0, gone=True)]
+    open_to = [
+        status for status in STATUSES if status != "running" and admitted(cls, status, by="w", epoch=0, gone=True)
+    ]
     if admitted(cls, "running", by="w", epoch=0, gone=False):
         open_to.insert(1, "running")
     elif admitted(cls, "running", by="w", epoch=0, gone=True):
         open_to.insert(1, "running, its owner gone")
     if len(open_to) == len(STATUSES) and "running" in open_to:
         return "anyone, at any time"
-    elif set(open_to) == set(STATUSES) - TERMINAL - {"imported"}:
+    if set(open_to) == set(STATUSES) - TERMINAL - {"imported"}:
         parts.append("anyone, until the run has ended")
     elif open_to:
         parts.append("anyone, while " + " / ".join(open_to).replace("_", "\\_"))
@@ -515,7 +547,13 @@ def own_types() -> dict[str, type[Event]]:
 
 def events_page() -> Iterator[str]:
     """The event types."""
-    yield from ["# Events", "", "Every type that this version knows, with its fields. The Python class of each is in", "`runjournal.log.events`; a field is a keyword argument of the same name (`for` is `for_` there).", ""]
+    yield from [
+        "# Events",
+        "",
+        "Every type that this version knows, with its fields. The Python class of each is in",
+        "`runjournal.log.events`; a field is a keyword argument of the same name (`for` is `for_` there).",
+        "",
+    ]
     yield from ["An event is stored as one JSON object, its body; the bytes are what is hashed:", ""]
     yield from ["```json"]
     yield '{"v": 1, "at": "2026-11-29T13:28:05.123456Z", "by": "worker-7", "epoch": 3, "step": 4, "prev": "9f86d0…", "data": {"key": "total", "value": 42}}'
@@ -531,9 +569,21 @@ def events_page() -> Iterator[str]:
         ("`data`", "the fields below; an optional one only where it says something"),
     ]
     yield from table(("key", "what it is"), rows)
-    yield from ["`run_id`, `seq` and `type` stand beside the body. The hash is SHA-256 over a domain tag, run id, seq, type and", "body, so each event pins all before it.", ""]
-    yield from ["*Durable* and *relaxed* are explained in [durable-and-relaxed.md](../explanation/durable-and-relaxed.md). A batch", "that holds one durable event is durable as a whole.", ""]
-    yield from ["*May be appended by* is what the guarded append answers, asked for every status. An event that isn't let through", "raises an `AppendRefused` and writes nothing. The owner is whoever holds the lease and gives the epoch of its claim.", ""]
+    yield from [
+        "`run_id`, `seq` and `type` stand beside the body. The hash is SHA-256 over a domain tag, run id, seq, type and",
+        "body, so each event pins all before it.",
+        "",
+    ]
+    yield from [
+        "*Durable* and *relaxed* are explained in [durable-and-relaxed.md](../explanation/durable-and-relaxed.md). A batch",
+        "that holds one durable event is durable as a whole.",
+        "",
+    ]
+    yield from [
+        "*May be appended by* is what the guarded append answers, asked for every status. An event that isn't let through",
+        "raises an `AppendRefused` and writes nothing. The owner is whoever holds the lease and gives the epoch of its claim.",
+        "",
+    ]
     yield from ["| type | what happened | durable |", "|---|---|---|"]
     for name, cls in own_types().items():
         kind = {"Durable.": "yes", "Relaxed.": "relaxed"}.get(_durable(cls), "by policy")
@@ -542,27 +592,38 @@ def events_page() -> Iterator[str]:
     for name, cls in own_types().items():
         yield from [f"## {name}", "", f"{_doc(cls)} Class `{cls.__name__}`, version {cls.VERSION}.", ""]
         yield from [f"{_durable(cls)} May be appended by: {who(cls)}. {CONDITIONS.get(name, '')}".rstrip(), ""]
-        rows = [
-            (f"`{f.name}`", shape_text(f.shape), _default(f), meaning(cls, f))
-            for f in plan_of(cls)
-        ]
+        rows = [(f"`{f.name}`", shape_text(f.shape), _default(f), meaning(cls, f)) for f in plan_of(cls)]
         yield from table(("field", "shape", "required", "what it is"), rows) if rows else ["It has no fields.", ""]
-    yield from ["## Types of your own", "`runjournal.register` makes a frozen dataclass that derives from `Event` a type of yours, `x.<name>`. It is durable,", "and anyone may append it at any time. [The tutorial](../tutorial.md) has an example.", ""]
-    yield from ["A type that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified, and no", "fold sees anything in it.", ""]
+    yield from [
+        "## Types of your own",
+        "`runjournal.register` makes a frozen dataclass that derives from `Event` a type of yours, `x.<name>`. It is durable,",
+        "and anyone may append it at any time. [The tutorial](../tutorial.md) has an example.",
+        "",
+    ]
+    yield from [
+        "A type that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified, and no",
+        "fold sees anything in it.",
+        "",
+    ]
     yield from ["## Shapes", ""]
     rows2 = [
         ("name", f"text of 1 to {limits.name_chars_max} characters, without NUL"),
         ("time", f"UTC text with microseconds: `{_SAMPLES['time']}`"),
         ("money", "decimal text: `0.0125`, `-3`"),
         ("digest", "SHA-256 as 64 hex digits, small letters"),
-        ("any JSON value", f"null, true, false, 64-bit integers, finite floats, text, lists and objects, at most {limits.json_depth_max} levels deep"),
+        (
+            "any JSON value",
+            f"null, true, false, 64-bit integers, finite floats, text, lists and objects, at most {limits.json_depth_max} levels deep",
+        ),
     ]
     yield from table(("word", "meaning"), rows2)
     for name, shape in NESTED.items():
         yield from [f"### {name}", ""]
         fields = [(each, inner, "yes") for each, inner in shape.required.items()]
         fields += [(each, inner, "") for each, inner in shape.optional.items()]
-        yield from table(("field", "shape", "required"), ((f"`{each}`", shape_text(inner), must) for each, inner, must in fields))
+        yield from table(
+            ("field", "shape", "required"), ((f"`{each}`", shape_text(inner), must) for each, inner, must in fields)
+        )
 
 
 def _doc(thing: Any) -> str:
@@ -660,7 +721,12 @@ def error_tree(root: type = errors.JournalError, depth: int = 0) -> Iterator[tup
 
 def python_page() -> Iterator[str]:
     """The Python API."""
-    yield from ["# Python", "", "What `import runjournal` gives, then what is public in its modules. Everything else may change without notice.", ""]
+    yield from [
+        "# Python",
+        "",
+        "What `import runjournal` gives, then what is public in its modules. Everything else may change without notice.",
+        "",
+    ]
     yield from ["The event classes are in [events.md](events.md). Signatures and sentences are those of the code.", ""]
     for name in sorted(runjournal.__all__, key=lambda each: (each != "Journal", each)):
         thing = getattr(runjournal, name)
@@ -681,17 +747,29 @@ def python_page() -> Iterator[str]:
                 yield from _class(name, thing, "###")
             else:
                 yield from _function(name, thing, "###")
-    yield from ["## Errors", "", "All are in `runjournal.log.errors`. `code` is stable, for programs; the text is for people and holds no payload.", ""]
+    yield from [
+        "## Errors",
+        "",
+        "All are in `runjournal.log.errors`. `code` is stable, for programs; the text is for people and holds no payload.",
+        "",
+    ]
     rows = [
         ("·&nbsp;" * depth + f"`{cls.__name__}`", f"`{getattr(cls, 'code')}`", _doc(cls))  # noqa: B009 - of a type
         for depth, cls in error_tree()
     ]
     yield from table(("error", "code", "when, and what to do"), rows)
-    yield from ["## Limits", "", "All are in `runjournal.log.limits`, the unit last. One that is reached is an error that names it.", ""]
+    yield from [
+        "## Limits",
+        "",
+        "All are in `runjournal.log.limits`, the unit last. One that is reached is an error that names it.",
+        "",
+    ]
     source = inspect.getsource(limits)
     told = dict(re.findall(r'^(\w+): Final = .*\n"""([^"]+)"""', source, re.MULTILINE))
     values = {name: value for name, value in vars(limits).items() if isinstance(value, int | float)}
-    yield from table(("limit", "value", ""), ((f"`{name}`", f"{value:,}", told.get(name, "")) for name, value in values.items()))
+    yield from table(
+        ("limit", "value", ""), ((f"`{name}`", f"{value:,}", told.get(name, "")) for name, value in values.items())
+    )
 
 
 def _folds() -> Iterator[str]:
@@ -702,7 +780,11 @@ def _folds() -> Iterator[str]:
         module = importlib.import_module(f"runjournal.projections.{name}")
         names = [each.name for each in dataclasses.fields(part)]
         names += [each for each, value in vars(type(part)).items() if isinstance(value, property)]
-        methods = [f"{each}()" for each in public_methods(type(part)) if not each.startswith(("on_", "begin", "commit", "drop", "dump", "load"))]
+        methods = [
+            f"{each}()"
+            for each in public_methods(type(part))
+            if not each.startswith(("on_", "begin", "commit", "drop", "dump", "load"))
+        ]
         rows.append((f"`{name}`", _first(module), ", ".join(f"`{each}`" for each in [*names, *methods])))
     yield from ["The parts of a state:", ""]
     yield from table(("part", "what it is", "what it has"), rows)
@@ -787,25 +869,43 @@ def schema() -> dict[str, list[tuple[str, str, bool]]]:
 
 def sql_page() -> Iterator[str]:
     """The tables."""
-    yield from ["# SQL", "", f"The tables of a SQLite store, schema {len(MIGRATIONS)}, for `Journal.sql(query, params)`: one SELECT, read-only.", ""]
-    yield from ["`events`, `blobs`, `imports` and `meta` are the truth; the other tables follow from the events. A later version may", "change them by a migration; events stay as they are.", ""]
-    yield from ["Don't open the file with `sqlite3` in a process that has it open with runjournal: two SQLite libraries in one", "process drop each other's locks. Don't write to it with another tool at all.", ""]
+    yield from [
+        "# SQL",
+        "",
+        f"The tables of a SQLite store, schema {len(MIGRATIONS)}, for `Journal.sql(query, params)`: one SELECT, read-only.",
+        "",
+    ]
+    yield from [
+        "`events`, `blobs`, `imports` and `meta` are the truth; the other tables follow from the events. A later version may",
+        "change them by a migration; events stay as they are.",
+        "",
+    ]
+    yield from [
+        "Don't open the file with `sqlite3` in a process that has it open with runjournal: two SQLite libraries in one",
+        "process drop each other's locks. Don't write to it with another tool at all.",
+        "",
+    ]
     yield from ["```python"]
-    yield from SQL_EXAMPLE
-    yield from ["```", ""]
+    yield SQL_EXAMPLE.rstrip()
+    yield from ["```", "", "```output", *SQL_PRINTS.splitlines(), "```", ""]
     found = schema()
     for name in sorted(found, key=list(TABLES).index):
         yield from [f"## {name}", "", TABLES[name], ""]
         rows = [
-            (f"`{column}`", kind.lower(), "" if must or column == "position" else "or null", COLUMNS.get(f"{name}.{column}") or COLUMNS[column])
+            (
+                f"`{column}`",
+                kind.lower(),
+                "" if must or column == "position" else "or null",
+                COLUMNS.get(f"{name}.{column}") or COLUMNS[column],
+            )
             for column, kind, must in found[name]
         ]
         yield from table(("column", "type", "", "what it is"), rows)
 
 
-SQL_EXAMPLE: Final = '''\
+SQL_EXAMPLE: Final = """\
 from runjournal import Journal
-from runjournal.log.events import MemorySet, NoteAdded, RunQueued
+from runjournal.log.events import NoteAdded, RunQueued
 
 with Journal.open("example.db") as journal:
     journal.append("report-42", [RunQueued(kind="report", input={}), NoteAdded("waits for the data")], expect=0)
@@ -815,7 +915,12 @@ with Journal.open("example.db") as journal:
 
     # a field of the data; a field that is held out of line isn't there
     query = "SELECT seq, json_extract(CAST(body AS TEXT), '$.data.text') FROM events WHERE type = ?"
-    print(journal.sql(query, ["note.added"]))'''.split("\n")
+    print(journal.sql(query, ["note.added"]))
+"""
+SQL_PRINTS: Final = """\
+[('note.added', 1), ('run.queued', 1)]
+[(2, 'waits for the data')]
+"""
 
 
 def main(words: list[str]) -> int:

@@ -247,7 +247,7 @@ class _Append:
                 self.rows.step_ends,
                 newest_run,
                 self.batch.imported,
-            )  # fmt: skip
+            )
         )
         return [RecordedEvent(*rec[:2], position, *rec[3:]) for rec, position in zip(records, positions, strict=True)]
 
@@ -305,7 +305,7 @@ class _Append:
             )
 
     def _check_line(self, event: e.RunQueued) -> None:
-        """A retry or restart goes on from the newest run of its line, once that has ended; nobody else takes its scope."""
+        """A retry or restart takes the newest run of its line, once that has ended; nobody else takes its scope."""
         scope = event.scope or self.batch.run_id
         last = self.tx.newest(scope)
         if event.link in ("retry", "restart"):
@@ -361,7 +361,8 @@ def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
     if kind in ("memory.set", "plan.set", "plan.updated"):
         if state.memory.bytes > memory_bytes_max:
             raise TooLarge(
-                f"run {rec.run_id}: the working memory would have {state.memory.bytes} bytes, memory_bytes_max = {memory_bytes_max}"
+                f"run {rec.run_id}: the working memory would have {state.memory.bytes} bytes, "
+                f"memory_bytes_max = {memory_bytes_max}"
             )
         if len(state.plan.view) > plan_tasks_max:
             raise TooLarge(f"run {rec.run_id}: the plan would have more than plan_tasks_max = {plan_tasks_max} tasks")

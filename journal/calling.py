@@ -280,7 +280,9 @@ class Caller:
         effect = self.core.line.effect(call_id)
         event = self.core.line.event_of(effect.run_id, effect.seq) if effect else None
         if isinstance(event, e.ToolCompleted) and event.result_error:
-            raise f.ResultUnusable(f"the effect happened, but its result couldn't be stored: {event.result_error['message']}")
+            raise f.ResultUnusable(
+                f"the effect happened, but its result couldn't be stored: {event.result_error['message']}"
+            )
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
 
     def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Steps[None]:
@@ -295,7 +297,11 @@ class Caller:
 
     def _park(self, entry: Entry, call_id: str, at: int) -> Steps[None]:
         """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
-        start = e.ModelStarted if isinstance(self.core.line.event_at(at), e.ModelCompleted | e.ModelFailed) else e.ToolStarted
+        start = (
+            e.ModelStarted
+            if isinstance(self.core.line.event_at(at), e.ModelCompleted | e.ModelFailed)
+            else e.ToolStarted
+        )
         took_s = self.core.line.seconds(at, start, call_id)
         entry.held.add(call_id)
         try:
@@ -387,7 +393,9 @@ class Caller:
                 wrong = getattr(event, "result_error", None)
                 failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
                 return [event], failure, "happened"
-            failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, usage=getattr(event, "usage", None))
+            failed = self._failed(
+                target, call_id, attempt, rejection, call, cut=cut, usage=getattr(event, "usage", None)
+            )
             return [failed], self._told(failed, rejection), "happened"
         if not isinstance(error, Exception):
             if not self.core.is_cancellation(error):

@@ -43,7 +43,8 @@ class CheckpointPolicy:
 
 
 _ENDS = frozenset(
-    ["step.completed", "step.failed", "run.waiting", "run.retry_scheduled", "run.completed", "run.failed", "run.cancelled"]
+    {"step.completed", "step.failed"}
+    | {"run.waiting", "run.retry_scheduled", "run.completed", "run.failed", "run.cancelled"}
 )
 
 
@@ -93,7 +94,7 @@ def hash_at(store: Reading, run_id: str, seq: int) -> str | None:
 def newest(
     store: Store, kind: type[Projection], run_id: str, upto: int | None = None
 ) -> tuple[Projection, int, str] | None:
-    """The newest usable checkpoint at or before `upto`: (projection, seq, hash of its event). Warns of each it drops."""
+    """The newest usable checkpoint up to `upto`: (projection, seq, hash of its event). Warns of each it drops."""
     for checkpoint in of_fold(store, kind, run_id, upto):
         chain = hash_at(store, run_id, checkpoint.seq)
         try:
@@ -116,8 +117,8 @@ def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
     """Keep a checkpoint; a failure is a warning, since the log has all that is in it. Gives whether it was kept."""
     if len(checkpoint.body) > checkpoint_warn_bytes:
         warn(
-            f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} has {len(checkpoint.body)} bytes, more than "
-            f"checkpoint_warn_bytes = {checkpoint_warn_bytes}: keep large values out of the working memory"
+            f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} has {len(checkpoint.body)} bytes, "
+            f"more than checkpoint_warn_bytes = {checkpoint_warn_bytes}: keep large values out of the working memory"
         )
     try:
         store.save_checkpoint(checkpoint, keep)

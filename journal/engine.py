@@ -31,7 +31,9 @@ left_out_wait_s = 30.0
 class Core:
     """One call of an agent in one process, as the owner of its run with this epoch."""
 
-    def __init__(self, line: RunLine, epoch: int, driver: Driver, *, code_version: str = "", known_code: str = "") -> None:
+    def __init__(
+        self, line: RunLine, epoch: int, driver: Driver, *, code_version: str = "", known_code: str = ""
+    ) -> None:
         self.line = line
         self.epoch = epoch
         self.driver = driver

@@ -28,10 +28,10 @@ class Journal(Logbook):
 
     # Running.
 
-    def enqueue(  # noqa: PLR0913 - what a run may begin with
+    def enqueue(
         self,
         kind: str,
-        input: Json = None,  # noqa: A002 - its name in the log
+        input: Json = None,
         *,
         run_id: str | None = None,
         title: str | None = None,
@@ -54,11 +54,11 @@ class Journal(Logbook):
         self.append(run_id, [queued], expect=0)
         return run_id
 
-    def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Any) -> Json:  # noqa: A002
+    def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Any) -> Json:
         """Run an agent to its end, or go on where a run of this id was; gives its output.
 
         By what it finds: no such run, or one that may go on: runs it; completed: its output. Raises InputDiffers,
-        RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged and StepDiverged, which
+        RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged, StepDiverged, which
         no `except Exception` sees. `how` is what `enqueue` takes.
         """
         kind = how.pop("kind", getattr(agent, "__name__", "agent"))
@@ -128,13 +128,15 @@ class Journal(Logbook):
         """A new run, of its own scope, that begins behind the last step completed by the event `at`; gives its id."""
         return self._link("fork", run_id, new_run_id, at=at)
 
-    def _link(self, link: str, of: str, new_run_id: str | None, *, at: int | None = None, again: Iterable[str] = ()) -> str:
+    def _link(
+        self, link: str, of: str, new_run_id: str | None, *, at: int | None = None, again: Iterable[str] = ()
+    ) -> str:
         state = self.fold_at(of, at)
         if link == "fork":
             base_seq = max(1, state.steps.last_done - state.offset)
             state = self.fold_at(of, base_seq)
         elif not state.status.terminal:
-            raise NotNewest(f"run {of} is {state.status.status}: a {link} takes the newest run of a line, once it has ended")
+            raise NotNewest(f"run {of} is {state.status.status}: a {link} takes a run that has ended")
         queued = next(iter(self.store.read(of, 0, 1))).event
         if not isinstance(queued, e.RunQueued):
             raise NotNewest(f"run {of} was imported: only a native run can be gone on from")

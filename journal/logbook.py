@@ -40,6 +40,10 @@ class Place(NamedTuple):
     hash: str | None = None
 
 
+START = Place()
+"""Before the first event of a store."""
+
+
 class Logbook:
     """The runs of one store. Safe to share between threads; open one per process, never across a fork.
 
@@ -262,7 +266,7 @@ class Logbook:
         return transcript.messages(records if force else foldable(records), compacted=compacted)
 
     def follow(
-        self, after: Place = Place(), *, run_id: str | None = None, idle_s: float | None = None
+        self, after: Place = START, *, run_id: str | None = None, idle_s: float | None = None
     ) -> Iterator[RecordedEvent]:
         """Events as they are committed, of all runs or one, in the order of the store, from behind `after`; never ends.
 
@@ -294,7 +298,7 @@ class Logbook:
     # Folding.
 
     def state(self, run_id: str, *, force: bool = False) -> RunState:
-        """The folded state of a run: its newest usable checkpoint, and the events since. Raises RunNotFound, Unfoldable."""
+        """The folded state: the newest usable checkpoint, and the events since. Raises RunNotFound, Unfoldable."""
         return self.fold(RunState, run_id, force=force)
 
     def fold_at(self, run_id: str, at: int | None) -> RunState:
@@ -343,7 +347,7 @@ class Logbook:
     # The place.
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a read-only query on the store's tables (see docs). Raises InvalidArgument for anything that writes."""
+        """Rows of a read-only query on the store's tables (docs/reference/sql.md). Raises InvalidArgument if it writes."""
         return self.store.sql(query, params)
 
     def backup(self, target: str | os.PathLike[str]) -> None:

@@ -69,4 +69,3 @@ def _kept(head: Head, before: Head | None) -> Head:
     if (before.status, before.owner, before.epoch) == (head.status, head.owner, head.epoch):
         return head._replace(lease_until=before.lease_until, heartbeat_at=before.heartbeat_at)
     return head
-

@@ -17,7 +17,6 @@ import orjson
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json, RecordedEvent, data_of
-from runjournal.log.chain import verified
 from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unfoldable
 from runjournal.log.head import Head
@@ -26,7 +25,7 @@ from runjournal.projections.calls import Call, Counts
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.projections.status import reference
 
-from . import checkpoints
+from . import checkpoints, loading
 from .journal import Journal
 
 glance_tail_events_max: Final = 1000
@@ -46,7 +45,8 @@ Progress = Callable[[int, int | None], None]
 
 
 class OpenCall(NamedTuple):
-    """A call in flight, or one of which nobody knows: `status` open or unknown; `seq` where its newest attempt started.
+    """A call in flight, or one of which nobody knows: `status` open or unknown; `seq` where its newest attempt started,
+    0 and below in the run that this one goes on from.
 
     `args` is None for a model call, and a `BlobRef` where the args are large.
     """
@@ -145,12 +145,14 @@ def state_at(
     """
     upto = checked_seq(journal, run_id, at)
     found = None if whole else checkpoints.newest(journal.store, RunState, run_id, upto)
-    state, since, chain = (cast("RunState", found[0]), *found[1:]) if found else (RunState.initial(), 0, None)
-    records = verified(journal.store.read(run_id, since, upto), run_id, since, chain)
-    state.fold(told(records, upto - since, progress), force=force)
-    if (last := state.seq if upto > since else since) < upto:
-        raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
-    return Folded(state, since)
+    state = cast("RunState", found[0]) if found else _begin(journal, run_id)
+    since = state.seq
+    records = loading.chained(journal.store, run_id, since, upto, state.hash)
+    return Folded(state.fold(told(records, upto - since, progress), force=force), since)
+
+
+def _begin(journal: Journal, run_id: str) -> RunState:
+    return loading.begin(journal.store, loading.first(journal.store, run_id))
 
 
 def checked_seq(journal: Journal, run_id: str, at: int | None) -> int:
@@ -222,16 +224,14 @@ def open_calls(journal: Journal, state: RunState) -> list[OpenCall]:
     """The tool calls in flight and those that nobody knows of, in the order of their start, with their args."""
     chosen = state.calls.open() | state.calls.unresolved()
     tools = [(call_id, call) for call_id, call in chosen.items() if call.policy != "model"]
-    return [_open_call(journal, state.run_id, call_id, call) for call_id, call in tools]
+    return [_open_call(journal, state, call_id, call) for call_id, call in tools]
 
 
-def _open_call(journal: Journal, run_id: str, call_id: str, call: Call) -> OpenCall:
-    record = next(iter(journal.store.read(run_id, call.args_seq - 1, call.args_seq)), None) if call.args_seq else None
-    args = record.event.args if record and isinstance(record.event, e.ToolStarted) else None
+def _open_call(journal: Journal, state: RunState, call_id: str, call: Call) -> OpenCall:
+    args: Json = loading.args_reader(journal.store, state.run_id)(call.args_seq - state.offset)
     status = "open" if call.status == "open" else "unknown"
-    return OpenCall(
-        call_id, call.tool, status, call.policy, call.step, call.attempt, call.latest, call.started_at, args
-    )
+    seq = call.latest - state.offset
+    return OpenCall(call_id, call.tool, status, call.policy, call.step, call.attempt, seq, call.started_at, args)
 
 
 def call_as_json(call: OpenCall) -> dict[str, Any]:
@@ -245,7 +245,10 @@ def _last_error(journal: Journal, run_id: str, seq: int, state: RunState | None)
         return LastError(None, f"run {state.status.cause or state.status.status}", error["type"], error["message"])
     if state and state.steps.failures:
         at, step, attempt, _, error = state.steps.failures[-1]
-        return LastError(at, f"step {step}, attempt {attempt}", error["type"], error["message"])
+        place = at - state.offset
+        return LastError(
+            place if place > 0 else None, f"step {step}, attempt {attempt}", error["type"], error["message"]
+        )
     for record, _ in zip(journal.store.read_back(run_id, seq + 1), range(error_search_events_max), strict=False):
         event = record.event
         if isinstance(event, e.ToolFailed | e.ModelFailed):
@@ -545,7 +548,7 @@ class Stepper:
         checked_seq(self._journal, self._run_id, seq)
         state = self._folded(self._copied(seq - 1), seq - 1, progress)
         before = _snapshot(state)
-        record = next(verified(self._journal.store.read(self._run_id, seq - 1, seq), self._run_id, seq - 1, state.hash))
+        record = next(loading.chained(self._journal.store, self._run_id, seq - 1, seq, state.hash))
         state.fold([record], force=self._force)
         self.state = state
         changes = differences(before, _snapshot(state))
@@ -565,11 +568,11 @@ class Stepper:
             found = checkpoints.newest(self._journal.store, RunState, self._run_id, upto) if upto else None
             if found and found[1] > kept:
                 return cast("RunState", found[0])
-        return RunState.load(orjson.loads(self._kept[kept])) if kept else RunState.initial()
+        return RunState.load(orjson.loads(self._kept[kept])) if kept else _begin(self._journal, self._run_id)
 
     def _folded(self, state: RunState, upto: int, progress: Progress | None) -> RunState:
         since = state.seq
-        records = verified(self._journal.store.read(self._run_id, since, upto), self._run_id, since, state.hash)
+        records = loading.chained(self._journal.store, self._run_id, since, upto, state.hash)
         for record in told(records, upto - since, progress):
             state.fold([record], force=self._force)
             if (
@@ -577,8 +580,6 @@ class Stepper:
                 and upto - record.seq < snapshots_max // 2 * snapshot_every_events
             ):
                 self._keep(state)
-        if state.seq < upto:
-            raise CorruptLog(self._run_id, state.seq + 1, f"the event is missing, the run has {upto}")
         return state
 
     def _keep(self, state: RunState) -> None:

@@ -292,6 +292,8 @@ class Run(Context):
     def complete(self, output: Json) -> NoReturn:
         """End the run; to return from the agent is the same."""
         if self._core.inside:
-            raise f.StepOpen(f"step {self._core.entry.step if self._core.entry else ''} is open: complete the run behind it")
+            raise f.StepOpen(
+                f"step {self._core.entry.step if self._core.entry else ''} is open: complete the run behind it"
+            )
         self._driver.drive(self._core.end(plain(output)))
         raise AssertionError

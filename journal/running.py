@@ -97,7 +97,16 @@ class Runner:
     def _claimed(self, head: Head, resume: str | None, code: str) -> e.RunClaimed:
         me = self.log.process
         return e.RunClaimed(
-            self.log.by, head.epoch + 1, lease_s, me.host, me.boot_id, me.pid_ns, me.pid, me.started, resume, code or None
+            self.log.by,
+            head.epoch + 1,
+            lease_s,
+            me.host,
+            me.boot_id,
+            me.pid_ns,
+            me.pid,
+            me.started,
+            resume,
+            code or None,
         )
 
     def check_input(self, run_id: str, given: Json) -> None:
@@ -171,7 +180,11 @@ class Runner:
         if "fail" in unknown.values():
             words = [e.ToolResolved(call_id, calls[call_id].attempt, "unknown") for call_id in unknown]
             names = ", ".join(sorted({calls[call_id].tool for call_id in unknown}))
-            error = {"type": "CallOutcomeUnknown", "message": f"{names} may have happened, and nobody knows", "kind": "unknown"}
+            error = {
+                "type": "CallOutcomeUnknown",
+                "message": f"{names} may have happened, and nobody knows",
+                "kind": "unknown",
+            }
             run.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
             core.halt(f.Suspend("unsafe_in_flight"))
         run.drive(core.append(e.RunWaiting(waits)))

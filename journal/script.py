@@ -47,7 +47,9 @@ class Entry:
 
     def before(self, at: float) -> list[Line]:
         """What of the log comes before this and hasn't been gone through."""
-        return [line for line in self.script if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth)]
+        return [
+            line for line in self.script if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth)
+        ]
 
     def word(self, call_id: str) -> int | None:
         """Where the log holds an answer, or somebody's word, about this."""

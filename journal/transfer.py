@@ -38,7 +38,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What came of one file. `torn_tail`: the last of `quarantined` is the file's end, to be read again once it grows."""
+    """What came of one file. `torn_tail`: the last of `quarantined` is the file's end, read again once it grows."""
 
     path: str
     runs: list[RunReport] = field(default_factory=list[RunReport])
@@ -149,14 +149,15 @@ class _Taking:
             )
         if before is None and self.rows[0].type not in _BIRTHS:
             raise InvalidArgument(
-                f"{self.path}: run {run_id} begins with {self.rows[0].type[:60]!a}, expected run.queued or run.imported; "
+                f"{self.path}: run {run_id} begins with {self.rows[0].type[:60]!a}, expected run.queued or run.imported"
+                "; "
                 "nothing was imported"
             )
         state, table = self._state(head), index.Rows()
         for row in self.rows:
             record = decode(run_id, row.seq, 0, row.type, row.body)
             head = advance(head, record)
-            if isinstance(record.event, UnreadableEvent | NewerEvent):  # carried over as it is; folds here refuse it too
+            if isinstance(record.event, UnreadableEvent | NewerEvent):  # carried over as it is
                 state.fold([record], force=True)
             else:
                 index.apply(state, record, table, lambda _: None)
@@ -171,7 +172,7 @@ class _Taking:
                 self.blobs,
                 step_ends=table.step_ends,
                 imported=note,
-            )  # fmt: skip
+            )
         )
         self.added[run_id] += len(self.rows)
         self.rows, self.blobs = [], []

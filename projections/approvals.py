@@ -13,7 +13,7 @@ from runjournal.log.limits import answers_kept_max
 
 @dataclass(slots=True)
 class Question:
-    """`step` and `attempt` asked it (step "" outside any); `decision` is None while it is open; `*_seq` hold the args."""
+    """`step` and `attempt` asked it (step "" outside any); `decision` is None while open; `*_seq` hold the args."""
 
     action: str
     step: str

@@ -95,7 +95,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Calls:
-    """See the module. `step` is the id of the open step, "" if there is none; `imported` runs are never gone on with."""
+    """See the module. `step` is the id of the open step, "" if there is none; `imported` runs never go on."""
 
     VERSION: ClassVar[int] = 1
 

@@ -80,6 +80,7 @@ def _bad(char: str) -> bool:
 # --- a store -------------------------------------------------------------------------------------------------------
 
 Row = tuple[str, Any]
+PREV = b"@prev@"
 
 
 def _envelope(data: Any, **changes: Any) -> dict[str, Any]:
@@ -87,10 +88,14 @@ def _envelope(data: Any, **changes: Any) -> dict[str, Any]:
 
 
 def chained(run_id: str, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    """Lines of an export whose hashes are right, whatever the bodies say; a body that is bytes stands as it is."""
+    """Lines of an export whose hashes are right, whatever the bodies say.
+
+    A body is a dict, or bytes that stand as they are, or bytes with PREV in them.
+    """
     prev: str | None = None
     for seq, (kind, body) in enumerate(rows, 1):
         raw = body if isinstance(body, bytes) else orjson.dumps(body | {"prev": prev})
+        raw = raw.replace(PREV, orjson.dumps(prev))
         prev = event_hash(run_id, seq, kind, raw)
         yield {"run_id": run_id, "seq": seq, "type": kind, "hash": prev, "body": raw.decode()}
 

@@ -75,7 +75,9 @@ def test_generated_pages_are_up_to_date(name):
     assert made[name] == text_of(name)
 
 
-def walk(command: click.Command, context: click.Context, words: str) -> Iterator[tuple[str, click.Command, click.Context]]:
+def walk(
+    command: click.Command, context: click.Context, words: str
+) -> Iterator[tuple[str, click.Command, click.Context]]:
     yield words, command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -200,13 +202,17 @@ def test_every_block_says_what_it_is():
     known = {"python", "output", "console", "json", "text"}
     assert [] == [(name, each.line) for name, found in ALL.items() for each in found if each.kind not in known]
     consoles = [(name, each) for name, found in ALL.items() for each in found if each.kind == "console"]
-    assert [] == [(name, each.line) for name, each in consoles if not (each.not_run or each.comment.startswith("exits: "))]
+    assert [] == [
+        (name, each.line) for name, each in consoles if not (each.not_run or each.comment.startswith("exits: "))
+    ]
 
 
 def test_no_code_outside_of_blocks():
     """An indented block holds no command and no Python prompt: it would escape from being run."""
     stray = re.compile(r"^    +(\$ |>>> )", re.MULTILINE)
-    assert [] == [name for name, path in zip(NAMES, PAGES, strict=True) if stray.search(path.read_text(encoding="utf-8"))]
+    assert [] == [
+        name for name, path in zip(NAMES, PAGES, strict=True) if stray.search(path.read_text(encoding="utf-8"))
+    ]
 
 
 def test_blocks_that_do_not_run_are_counted():
@@ -234,7 +240,12 @@ def transcript() -> str:
     pay = {"type": "tool_use", "id": "toolu_2", "name": "Bash", "input": {"command": "pay 17"}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "42 lines"}
     first = {"input_tokens": 1200, "output_tokens": 80, "cache_read_input_tokens": 900}
-    second = {"input_tokens": 1300, "output_tokens": 40, "cache_read_input_tokens": 2100, "cache_creation_input_tokens": 60}
+    second = {
+        "input_tokens": 1300,
+        "output_tokens": 40,
+        "cache_read_input_tokens": 2100,
+        "cache_creation_input_tokens": 60,
+    }
     lines = [
         record(0, "user", message={"role": "user", "content": "Check the invoices and pay what is open."}),
         record(4, "assistant", **answer(1, said, read, **first)),
@@ -285,7 +296,9 @@ def shape(line: str) -> str:
 
 def compare(shown: list[str], printed: list[str]) -> None:
     """Fail unless what was printed has the shape of what is shown; nothing shown is nothing said of it."""
-    expected = ["(?:.*\n)*" if line.split() == ["…"] else re.escape(shape(line)) + "\n" for line in shown if line.strip()]
+    expected = [
+        "(?:.*\n)*" if line.split() == ["…"] else re.escape(shape(line)) + "\n" for line in shown if line.strip()
+    ]
     actual = [shape(line) + "\n" for line in printed if line.strip()]
     assert not shown or re.fullmatch("".join(expected), "".join(actual)), "\n".join([*shown, "--- printed:", *printed])
 
@@ -326,7 +339,7 @@ def test_blocks_run(name, tmp_path, monkeypatch, registry):
             continue
         if block.kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(compile(source, str(ROOT / name), "exec", dont_inherit=True), vars(module))  # noqa: S102 - ours
+                exec(compile(source, str(ROOT / name), "exec", dont_inherit=True), vars(module))
             printed = out.getvalue().splitlines()
         elif block.kind == "output":
             assert block.lines == printed

@@ -23,7 +23,6 @@ from runjournal.cli.app import COMMANDS, cli
 from runjournal.cli.safe import line
 
 PROGRAMS = Path(__file__).parent / "programs"
-PLACES = "here"
 
 
 def leaves():
@@ -178,7 +177,7 @@ def test_no_command_lets_content_act_on_the_terminal(name, place):
             written, code = in_terminal([*line, *options], **terminal)
             assert (what, line, []) == (what, line, hostile.harmful(written, color="NO_COLOR" not in terminal))
             assert code in {0, 1, 2, 3, 4, 5, 75}, (what, line, written)
-            assert b"RUNJOURNAL_DEBUG" not in written, (what, line, written)
+            assert b"RUNJOURNAL_DEBUG=1 shows" not in written, (what, line, written)
 
 
 @pytest.mark.parametrize("name", [" ".join(words) for words in LEAVES])

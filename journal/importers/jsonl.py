@@ -30,7 +30,7 @@ from runjournal.log.limits import blob_bytes_max, name_chars_max
 
 VERSION: Final = 1
 line_bytes_max: Final = 2 * blob_bytes_max + 4096
-"""A line of an export that is longer is none: the largest blob, each of its characters escaped, and what is around it."""
+"""A line of an export that is longer is none: the largest blob, each character escaped, and what is around it."""
 _header_bytes_max: Final = 4096
 _DIGEST_CHARS: Final = 64
 

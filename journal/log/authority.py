@@ -249,7 +249,8 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
             call = facts.call_facts(event.call_id)
             if call is None or not call.open or call.attempt != event.attempt:
                 raise CallEnded(
-                    f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} isn't open: it never started, or it has ended"
+                    f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} isn't open: "
+                    "it never started, or it has ended"
                 )
         case e.ToolResolved():
             call = facts.call_facts(event.call_id)
@@ -259,7 +260,8 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
                 raise CallEnded(f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} has an outcome")
             if not event.late and event.attempt != call.attempt:
                 raise NotAllowed(
-                    f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, got {event.attempt}"
+                    f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, "
+                    f"got {event.attempt}"
                 )
         case e.ApprovalRequested():
             if facts.question_open(event.approval_id):

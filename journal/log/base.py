@@ -222,7 +222,7 @@ def register(cls: E_) -> E_:
     derived = issubclass(cast("type[object]", cls), Event)  # a caller without a type checker may pass anything
     if not derived or params is None or not params.frozen:
         raise InvalidArgument(
-            f"{cls.__name__}: expected a frozen dataclass that derives from Event; write @dataclass(frozen=True, slots=True)"
+            f"{cls.__name__}: expected a frozen dataclass that derives from Event: @dataclass(frozen=True, slots=True)"
         )
     other = _types.get(cls.TYPE)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):

@@ -14,7 +14,7 @@ DOMAIN: Final = b"runjournal/1\0"
 
 
 def event_hash(run_id: str, seq: int, event_type: str, body: bytes) -> str:
-    """SHA-256, in hex, over `b"runjournal/1\\0" + run_id + b"\\0" + seq (8 bytes, big endian) + type + b"\\0" + body`.
+    r"""SHA-256, in hex, over `b"runjournal/1\0" + run_id + b"\0" + seq (8 bytes, big endian) + type + b"\0" + body`.
 
     The body holds the previous hash, so one hash stands for the whole run up to `seq`.
     """

@@ -77,7 +77,8 @@ def check_run_id(run_id: str) -> str:
     if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
         shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(
-            f"run id {shown}: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, starting with a letter or digit"
+            f"run id {shown}: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, "
+            "starting with a letter or digit"
         )
     return run_id
 
@@ -146,7 +147,7 @@ def _surrogate(value: Json, path: str) -> str:
 
 
 def loads(text: bytes) -> Json:
-    """JSON bytes -> value. Raises ValueError; the bytes are of `dumps`: of an integer over 64 bits orjson makes a float."""
+    """JSON bytes of `dumps` -> value. Raises ValueError. (Of an integer over 64 bits orjson would make a float.)"""
     return orjson.loads(text)
 
 
@@ -164,7 +165,8 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     """Check an event and turn it into what will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
     if _known.get(getattr(event, "TYPE", "")) is not type(event):
         raise InvalidArgument(
-            f"{type(event).__name__} is not a registered event type, or isn't the class registered for its TYPE: derive from Event, give it a TYPE 'x.<name>', register it"
+            f"{type(event).__name__} is not a registered event type, or isn't the class registered for its TYPE: "
+            "derive from Event, give it a TYPE 'x.<name>', register it"
         )
     data = data_of(event)
     ext: dict[str, Any] = {}

@@ -57,7 +57,7 @@ class RunNotFound(JournalError, LookupError):
 
 
 class AppendRefused(JournalError):
-    """The guarded append said no: nothing was written. The root of every refusal, so that one `except` sees them all."""
+    """The guarded append said no: nothing was written. The root of every refusal, so that one `except` sees all."""
 
     code = "append_refused"
 
@@ -72,7 +72,8 @@ class WrongExpectation(AppendRefused):
 
     def __init__(self, run_id: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"run {run_id}: expected the head at seq {expected}, it is at {actual}; read what came in between and append again"
+            f"run {run_id}: expected the head at seq {expected}, it is at {actual}; "
+            "read what came in between and append again"
         )
         self.run_id = run_id
         self.expected = expected
@@ -105,7 +106,8 @@ class StaleEpoch(AppendRefused):
 
     def __init__(self, run_id: str, epoch: int, actual: int, status: str) -> None:
         super().__init__(
-            f"run {run_id}: this writer's epoch is {epoch}, the run is {status} with epoch {actual}; stop, another owner has it"
+            f"run {run_id}: this writer's epoch is {epoch}, the run is {status} with epoch {actual}; "
+            "stop, another owner has it"
         )
         self.run_id = run_id
         self.epoch = epoch
@@ -134,7 +136,7 @@ class NotNewest(AppendRefused):
 
 
 class CorruptLog(JournalError):
-    """The log contradicts itself at `run_id`, `seq`: a hash, a link or a number is wrong. `runjournal verify` says where."""
+    """The log contradicts itself at `run_id`, `seq`: a hash, a link or a number is wrong; `runjournal verify` says."""
 
     code = "corrupt_log"
 
@@ -236,7 +238,8 @@ class NewerSchema(StoreError):
 
     def __init__(self, path: str, found: int, known: int) -> None:
         super().__init__(
-            f"{path} has schema {found}, this runjournal knows schemas up to {known}; update runjournal, nothing was touched"
+            f"{path} has schema {found}, this runjournal knows schemas up to {known}; "
+            "update runjournal, nothing was touched"
         )
         self.found = found
         self.known = known

@@ -96,7 +96,7 @@ class RunImported(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunClaimed(Event):
-    """A process becomes the owner: its epoch fences every owner before it. Times of processes are seconds since boot."""
+    """A process becomes the owner: its epoch fences every owner before it. `pid_started` as in `log/owner.py`."""
 
     TYPE: ClassVar[str] = "run.claimed"
     worker: Name
@@ -543,7 +543,8 @@ class NoteAdded(Event):
 
 
 RELAXED: Final = frozenset(
-    ["step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated", "prompt.pinned", "context.compacted", "signal.taken", "note.added"]
+    {"step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated"}
+    | {"prompt.pinned", "context.compacted", "signal.taken", "note.added"}
 )
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 

@@ -64,7 +64,7 @@ _SEQ: Final = Head._fields.index("head_seq")
 
 
 def moved(head: Head, record: RecordedEvent) -> Head:
-    """The head one event further, all else as it was. (Slices, since `_replace` costs four times as much.)"""
+    """The head one event further, all else as it was; by slices, since `_replace` costs four times as much."""
     return Head._make((*head[:_AT], record.at, *head[_AT + 1 : _SEQ], record.seq, record.hash, *head[_SEQ + 2 :]))
 
 
@@ -106,8 +106,8 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
         case e.RunClaimed():
             return head._replace(
                 owner=event.worker, epoch=event.epoch, lease_until=boottime_s + event.lease_s, heartbeat_at=boottime_s,
-                boot_id=event.boot_id, host=event.host, pid_ns=event.pid_ns, pid=event.pid, pid_started=event.pid_started,
-                due_at=None, wake_at=None,
+                boot_id=event.boot_id, host=event.host, pid_ns=event.pid_ns, pid=event.pid,
+                pid_started=event.pid_started, due_at=None, wake_at=None,
             )  # fmt: skip
         case e.RunCancelRequested():
             return head._replace(cancel_requested=sharper(head.cancel_requested, event.mode))

@@ -34,7 +34,7 @@ def _read(path: str) -> str:
 
 
 def started(pid: int) -> str | None:
-    """When a process was started (proc(5), stat field 22), "" if that can't be known, None if there is no such process."""
+    """When a process was started (proc(5), stat field 22): "" if that can't be known, None without such a process."""
     if not Path("/proc/self/stat").exists():
         return ""
     stat = _read(f"/proc/{pid}/stat")

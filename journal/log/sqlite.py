@@ -57,8 +57,9 @@ T = TypeVar("T")
 _READERS_IDLE_MAX: Final = 8
 _SAVE_CHECKPOINT: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) VALUES (?, ?, ?, ?)"
 _TRIM_CHECKPOINTS: Final = (
-    "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN (SELECT seq, "
-    "fold FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 ORDER BY seq DESC, fold DESC LIMIT ?3)"
+    "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN "
+    "(SELECT seq, fold FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 "
+    "ORDER BY seq DESC, fold DESC LIMIT ?3)"
 )
 _HEARTBEAT: Final = (
     "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"
@@ -293,7 +294,7 @@ class SQLiteStore(SQLiteWideReads):
         self._relaxed(save)
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
-        """Forget snapshots: one, a run's, or all; gives how many. Raises InvalidArgument, and what `transact` raises."""
+        """Forget snapshots: one, a run's, or all; gives how many. Raises InvalidArgument, what `transact` raises."""
         if seq is not None and not 0 <= seq <= int_max:
             raise InvalidArgument(f"seq: expected one from 0 to {int_max}, got {seq}"[:120])
 

@@ -37,6 +37,8 @@ FORBIDDEN = (
 OURS = ("/proc/self/mountinfo", "/proc/self/stat", "/proc/sys/kernel/random/boot_id")
 """What opening a store looks at, by names that stand in the program."""
 PICKLE = b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x0ctouch PWNED1\x94\x85\x94R\x94."
+ODD = "../../../../etc/passwd".ljust(64, "/")
+DEEP = b'{"v":1,"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 TOPICS = ("os:system", "__import__", "builtins:eval", "x.os.system", "x.__class__", "x.subprocess:Popen", "x.../../etc")
 
 
@@ -57,17 +59,17 @@ def rows() -> list[hostile.Row]:
     """Events of types and shapes that nobody should follow anywhere."""
     envelope: dict[str, Any] = {"v": 1, "at": "2026-01-01T00:00:00.000000Z", "by": "os:system", "epoch": 0, "step": None}
     first = {"kind": "os:system", "input": payloads(), "title": "__import__('os')", "tags": {"a": "b"}}
-    deep = b'{"v":1,"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    nested = b'{"a":' * 900 + b"1" + b"}" * 900
-    huge = b'{"v":1,"at":"x","by":"x","epoch":%d,"step":null,"prev":null,"data":{}}' % 10**400
-    odd = {"sha256": "../../../../etc/passwd", "bytes": -1}
+    start = b'{"v":1,"at":"x","by":"x","step":null,"prev":' + hostile.PREV
+    nested = start + b',"epoch":0,"data":' + b'{"a":' * 900 + b"1" + b"}" * 901
+    huge = start + b',"epoch":%d,"data":{"n":%d}}' % (10**400, -(10**400))
+    odd = {"sha256": ODD, "bytes": -1}
     return [
         ("run.queued", envelope | {"data": first}),
         *((topic, envelope | {"data": {"value": each}}) for topic in TOPICS for each in payloads()),
         *(("note.added", envelope | {"data": {"text": each, "code": topic}}) for topic in TOPICS for each in payloads()),
         *(("message.appended", envelope | {"data": {"role": "user", "content": each}}) for each in payloads()),
         *(("memory.set", envelope | {"data": {"key": topic, "value": payloads()}}) for topic in TOPICS),
-        ("note.added", deep), ("x.deep", nested), ("note.added", huge), ("note.added", base64.b64encode(PICKLE)),
+        ("x.deep", nested), ("note.added", nested), ("note.added", huge), ("x.huge", huge),
         ("note.added", envelope | {"v": 10**15, "data": {}}), ("note.added", envelope | {"v": "os:system", "data": {}}),
         ("tool.completed", envelope | {"ext": {"result": odd}, "data": {"call_id": "c", "attempt": 1}}),
         ("tool.completed", envelope | {"ext": {"result": odd | {"sha256": "a" * 64, "bytes": 2**53}}, "data": {}}),
@@ -79,29 +81,13 @@ def make(path: str) -> None:
     """A store with all of it, then changed behind our back: pickles as blobs and as checkpoints."""
     hostile.fill(path)
     with Journal.open(path) as journal:
-        lines = [*({"blob": digest, "missing": True} for digest in ("../../../../etc/passwd".ljust(64), "a" * 64))]
-        # A digest that isn't one has no blob; the line above only says that it is missing.
-        lines[0]["blob"] = "../../../../etc/passwd".ljust(64, "/")
-        entries = [dict(row) for row in hostile.chained("evil", rows())]
-        for row in entries:
-            row["body"] = row["body"].replace('"../../../../etc/passwd","bytes":-1', f'"{lines[0]["blob"]}","bytes":-1')
-        import_jsonl(journal, _exported(lines, entries), "evil.jsonl")
+        lines = [{"blob": digest, "missing": True} for digest in (ODD, "a" * 64)]
+        lines += hostile.chained("evil", rows())
+        for number, body in enumerate((DEEP, base64.b64encode(PICKLE), b"__import__('os').system('touch PWNED6')")):
+            lines += hostile.chained(f"evil-{number}", [("run.queued", body)])
+        import_jsonl(journal, hostile.export_of(lines).splitlines(keepends=True), "evil.jsonl")
     hostile.blob_row(path, PICKLE)
     hostile.tamper(path)
-
-
-def _exported(blobs: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[bytes]:
-    """The rows with their hashes made right again."""
-    again = ((row["type"], _unchained(row["body"])) for row in rows)
-    return hostile.export_of([*blobs, *hostile.chained("evil", again)]).splitlines(keepends=True)
-
-
-def _unchained(body: str) -> Any:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return body.encode()
-    return value if isinstance(value, dict) and "prev" in value and value["prev"] else body.encode()
 
 
 def read(path: str) -> tuple[list[str], int]:
