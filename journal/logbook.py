@@ -347,7 +347,7 @@ class Logbook:
     # The place.
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a read-only query on the store's tables (docs/reference/sql.md). Raises InvalidArgument if it writes."""
+        """Rows of a read-only query on the store's tables, see docs/reference/sql.md. Raises InvalidArgument."""
         return self.store.sql(query, params)
 
     def backup(self, target: str | os.PathLike[str]) -> None:

@@ -34,8 +34,9 @@ class Rows:
 
 
 def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[[int], object]) -> None:
-    """Fold one event into the state, and note its rows. `args_at(seq)` gives the args of the tool.started there;
-    a seq of 0 and below counts back in the run's base.
+    """Fold one event into the state, and note its rows.
+
+    `args_at(seq)` gives the args of the tool.started there; a seq of 0 and below counts back in the run's base.
 
     An imported run has no rows: nothing is ever sent again from it.
     """

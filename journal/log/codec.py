@@ -147,7 +147,7 @@ def _surrogate(value: Json, path: str) -> str:
 
 
 def loads(text: bytes) -> Json:
-    """JSON bytes of `dumps` -> value. Raises ValueError. (Of an integer over 64 bits orjson would make a float.)"""
+    """JSON bytes of `dumps` -> value. Raises ValueError. An integer over 64 bits would become a float."""
     return orjson.loads(text)
 
 
