@@ -33,7 +33,7 @@ _FORCE: Final = "Fold past events that can't be read or are newer than this runj
         ("runjournal replay report-42@-1", "before the last event"),
         ("runjournal replay @last@14:03:22 -o json", "at a time of day, for a script"),
         ("runjournal replay @last-failed@-5 --step", "event by event: n next, p previous, g goto, s state, d diff"),
-        ("echo 'goto 40\nnext\ndiff' | runjournal replay @last --step", "the same from a script, a command a line"),
+        ("printf 'goto 40\\nnext\\n' | runjournal replay @last --step", "the same from a script"),
     ],
 )
 @click.argument("run")

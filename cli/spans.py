@@ -171,9 +171,10 @@ class _Reader:
             case e.ModelCompleted() | e.ModelFailed() | e.ToolCompleted() | e.ToolFailed() | e.ToolResolved():
                 self._ended(record, event)
             case e.ChildSpawned():
-                self._add(
-                    Span("run", event.child_run_id, record.seq, record.at, "not here", record.at, note=event.kind)
-                )
+                child = event.child_run_id
+                self._add(Span("run", child, record.seq, record.at, "not here", record.at, note=event.kind))
+                if len(self.named) < children_max:
+                    self.named.add(child)
             case e.RunWaiting():
                 names = ", ".join(f"{wait['kind']} {wait['id']}" for wait in event.for_)
                 self._wait = Span("wait", names, record.seq, record.at, "waiting")

@@ -42,12 +42,17 @@ def walk(app: App, journal: Journal, run_id: str, at: int | None, *, force: bool
     if keys:
         app.say(_HELP)
     session.obey("goto", str(at or 1))
-    for name, argument in commands:
-        if name == "quit":
+    for word, argument in commands:
+        if (name := _meant(word)) == "quit":
             break
-        session.obey(name, argument)
+        session.obey(name or word, argument)
     app.say(f"next: runjournal replay {run_id}@{session.seq}")
     return exits.USAGE if session.refused and not keys else exits.OK
+
+
+def _meant(word: str) -> str | None:
+    """The command that a word or its beginning means."""
+    return next((each for each in _WORDS if word and each.startswith(word.lower())), None)
 
 
 def _by_line() -> Iterator[tuple[str, str]]:
@@ -90,11 +95,10 @@ class _Session:
         """Where this is, of how much."""
         return f"{self.seq}/{self._stepper.last}"
 
-    def obey(self, word: str, argument: str) -> None:
+    def obey(self, name: str, argument: str) -> None:
         """Do one command; what can't be done is said, and the place stays."""
         from runjournal.log.errors import InvalidArgument, JournalError, StoreError
 
-        name = next((each for each in _WORDS if word and each.startswith(word.lower())), None)
         actions: dict[str, Callable[[str], None]] = {
             "next": lambda _: self._go(self.seq + 1, end="this is the last event"),
             "previous": lambda _: self._go(self.seq - 1, end="this is the first event"),
@@ -105,7 +109,7 @@ class _Session:
         }
         try:
             if name not in actions:
-                raise InvalidArgument(f"expected one of {', '.join(_WORDS)}, got {word[:40]!r}")
+                raise InvalidArgument(f"expected one of {', '.join(_WORDS)}, got {name[:40]!r}")
             actions[name](argument)
         except StoreError:
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from . import exits
 from .app import App
 from .output import STATUS_STYLES, cut, emit, is_utf8, plural, progress, records, styled, terminal_width, width_of
-from .safe import line
+from .safe import ELLIPSIS, line
 
 if TYPE_CHECKING:
     from runjournal.journal import Journal
@@ -23,6 +23,7 @@ _width_elsewhere: Final = 100
 """The width of a waterfall that goes to no terminal."""
 _label_min, _bar_min, _took_width = 16, 10, 8
 _depth_shown: Final = 12
+_name_min: Final = 8
 _STYLES: Final = STATUS_STYLES | {"open": "warn", "unknown": "warn", "happened": "good"}
 
 
@@ -130,20 +131,28 @@ def _seconds(began: str, ended: str) -> float:
 # --- the tree ----------------------------------------------------------------------------------------------------
 
 
-def _line(row: Row, now: str, drawing: _Drawing) -> str:
-    span = row.span
-    parts = [_titled(span), styled(line(span.status), _STYLES.get(span.status, "")), _took(span, now)]
-    parts += [line(span.note, _note_chars), f"({plural(span.left_out, 'call')} more)" if span.left_out else ""]
-    text = _branch(row.lasts, drawing) + "  ".join(filter(None, parts))
-    return _fitted(text, drawing)
+def _line(row: Row, until: str, drawing: _Drawing) -> str:
+    span, limit = row.span, terminal_width()
+    status, took = line(span.status), _took(span, until)
+    title, name, again = _titled(span)
+    more = f"({plural(span.left_out, 'call')} more)" if span.left_out else ""
+    note = "  ".join(filter(None, (more, line(span.note, _note_chars))))
+    branch = _branch(row.lasts, drawing)
+    if limit is not None:
+        others = (branch, title, again, "  ", status, "  ", took)
+        room = max(_name_min, limit - sum(width_of(each) for each in others))
+        name = _cut(name, room, drawing)
+        note = _cut(note, room - width_of(name) - 2, drawing)
+    title = styled(title, "dim") + styled(name, "title" if span.kind == "run" else "") + again
+    return branch + "  ".join(filter(None, (title, styled(status, _STYLES.get(span.status, "")), took, note)))
 
 
-def _fitted(text: str, drawing: _Drawing) -> str:
-    """The text, cut to the terminal's width, if it has no styles that a cut would break."""
-    limit = terminal_width()
-    if limit is None or "\x1b" in text or width_of(text) <= limit:
+def _cut(text: str, width: int, drawing: _Drawing) -> str:
+    """What of a text fits."""
+    if width_of(text) <= width:
         return text
-    return cut(text, limit - len(drawing.ellipsis) + 1).removesuffix("…") + drawing.ellipsis
+    room = width - len(drawing.ellipsis)
+    return cut(text, room + 1).removesuffix(ELLIPSIS) + drawing.ellipsis if room > 0 else ""
 
 
 def _branch(lasts: tuple[bool, ...], drawing: _Drawing) -> str:
@@ -155,13 +164,12 @@ def _branch(lasts: tuple[bool, ...], drawing: _Drawing) -> str:
     return above + (drawing.last if shown[-1] else drawing.middle)
 
 
-def _titled(span: Span) -> str:
-    """What a span is: its kind, its name, which attempt; a step with its index."""
-    index = "" if span.index is None else f" {span.index}"
+def _titled(span: Span) -> tuple[str, str, str]:
+    """What a span is: its kind, a step with its index; its name; which attempt, which entry."""
+    index = "" if span.index is None else f"{span.index} "
     again = f" attempt {span.attempt}" if span.attempt > 1 else ""
     again += f" entry {span.entry}" if span.entry > 1 else ""
-    style = "title" if span.kind == "run" else ""
-    return f"{styled(span.kind, 'dim')}{index} {styled(line(span.name, _note_chars), style)}{again}"
+    return f"{span.kind} {index}", line(span.name, _note_chars), again
 
 
 def _took(span: Span, now: str) -> str:
@@ -215,9 +223,7 @@ def _bar_line(row: Row, scale: _Scale, until: str, drawing: _Drawing) -> str:
     span = row.span
     again = f" #{span.attempt}" if span.attempt > 1 else ""
     indent = "  " * min(len(row.lasts), _depth_shown // 2)
-    text = cut(f"{indent}{span.kind} {line(span.name)}{again}", scale.label)
-    if text.endswith("…"):
-        text = text[:-1] + drawing.ellipsis[:1]
+    text = _cut(f"{indent}{span.kind} {line(span.name)}{again}", scale.label, drawing)
     first = scale.column(span.began_at)
     last = max(first, scale.column(span.ended_at or until))
     drawn = drawing.bars[span.kind] * (last - first) + (drawing.bars[span.kind] if span.ended_at else drawing.going_on)

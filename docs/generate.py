@@ -217,7 +217,8 @@ def _command(place: Place) -> Iterator[str]:
     rows = [_option_row(each, context) for each in own_options(place)]
     yield from table(("option", "environment", "what it does"), rows)
     for example, meaning in getattr(command, "examples", ()):
-        yield f"- `{example}`: {meaning}"
+        typed = example.replace("\n", "\\n")
+        yield f"- `{typed}`: {meaning}"
     yield ""
     if command.epilog and "Exit codes:" in command.epilog:
         yield from [" ".join(command.epilog[command.epilog.index("Exit codes:") :].split()), ""]

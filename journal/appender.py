@@ -249,7 +249,10 @@ class _Append:
                 self.batch.imported,
             )
         )
-        return [RecordedEvent(*rec[:2], position, *rec[3:]) for rec, position in zip(records, positions, strict=True)]
+        return [
+            RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:]))
+            for rec, position in zip(records, positions, strict=True)
+        ]
 
     def _placed(self, draft: Draft, epoch: int) -> Draft:
         """The draft with the index of its step: its own, or the open one of the owner."""

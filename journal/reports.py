@@ -45,9 +45,9 @@ Progress = Callable[[int, int | None], None]
 
 
 class OpenCall(NamedTuple):
-    """A call in flight, or one of which nobody knows: `status` open or unknown; `seq` where its newest attempt started,
-    0 and below in the run that this one goes on from.
+    """A call in flight, or one of which nobody knows: `status` is open or unknown.
 
+    `seq` is where its newest attempt started: 0 and below counts back in the run that this one goes on from.
     `args` is None for a model call, and a `BlobRef` where the args are large.
     """
 

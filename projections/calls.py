@@ -9,9 +9,9 @@ Bounded: the calls of the open step and of failed ones, and every call that is o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts
@@ -20,8 +20,8 @@ from runjournal.log.base import Event, RecordedEvent
 REPEATABLE: Final = frozenset({"model", "idempotent", "transactional"})
 """A model call, or a tool of these policies: an attempt whose outcome was lost may simply be made again."""
 
-AnyStart = e.ModelStarted | e.ToolStarted
-AnyEnd = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed
+AnyStart: TypeAlias = e.ModelStarted | e.ToolStarted
+AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Calls:
         """The calls that may have happened and of which nobody knows, by id, in the order of their start."""
         return dict(self._sorted(lambda call: call.unresolved))
 
-    def _sorted(self, wanted: Any) -> Iterator[tuple[str, Call]]:
+    def _sorted(self, wanted: Callable[[Call], bool]) -> Iterator[tuple[str, Call]]:
         chosen = [(call.args_seq, call_id, call) for call_id, call in self.known.items() if wanted(call)]
         return ((call_id, call) for _, call_id, call in sorted(chosen, key=lambda item: item[:2]))
 

@@ -178,11 +178,13 @@ class RunState:
                 apply(record)
         return self
 
-    def _step_started(self, _: RecordedEvent, __: e.StepStarted) -> None:
+    def on_step_started(self, _: RecordedEvent, __: e.StepStarted) -> None:
+        """A step is a transaction on context: it begins."""
         for context in (self.transcript, self.memory, self.plan):
             context.begin()
 
-    def _step_completed(self, record: RecordedEvent, event: e.StepCompleted) -> None:
+    def on_step_completed(self, record: RecordedEvent, event: e.StepCompleted) -> None:
+        """It commits."""
         step = self.steps.open
         for context in (self.transcript, self.memory, self.plan):
             context.commit()
@@ -195,21 +197,25 @@ class RunState:
         self.steps.on_completed(record, event)
         self.status.progress()
 
-    def _step_failed(self, record: RecordedEvent, event: e.StepFailed) -> None:
+    def on_step_failed(self, record: RecordedEvent, event: e.StepFailed) -> None:
+        """It is rolled back."""
         for context in (self.transcript, self.memory, self.plan):
             context.drop()
         self.calls.fail_step()
         self.steps.on_failed(record, event)
         self.status.progress()
 
-    def _call_ended(self, _: RecordedEvent, __: calls.AnyEnd) -> None:
+    def on_call_ended(self, _: RecordedEvent, __: calls.AnyEnd) -> None:
+        """That is progress."""
         self.status.progress()
 
-    def _model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
+    def on_model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
+        """What a model call cost is that of the call's model."""
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
 
-    def _asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
+    def on_asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
+        """A question belongs to the step that is open."""
         step = self.steps.open
         self.approvals.ask(record, event, step.id if step else "", step.attempt if step else 0)
 
@@ -304,14 +310,14 @@ def _through(name: str, method: Callable[[Any, RecordedEvent, Any], None]) -> Ha
 def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
     """Event class -> what folds it, in order. Costs go before calls, which may forget the call; steps after both."""
     table: dict[type[Event], list[Handler]] = {
-        e.StepStarted: [RunState._step_started],  # noqa: SLF001 - the class's own table
-        e.StepCompleted: [RunState._step_completed],  # noqa: SLF001
-        e.StepFailed: [RunState._step_failed],  # noqa: SLF001
-        e.ModelCompleted: [RunState._model_ended, RunState._call_ended],  # noqa: SLF001
-        e.ModelFailed: [RunState._model_ended, RunState._call_ended],  # noqa: SLF001
-        e.ToolCompleted: [RunState._call_ended],  # noqa: SLF001
-        e.ToolFailed: [RunState._call_ended],  # noqa: SLF001
-        e.ApprovalRequested: [RunState._asked],  # noqa: SLF001
+        e.StepStarted: [RunState.on_step_started],
+        e.StepCompleted: [RunState.on_step_completed],
+        e.StepFailed: [RunState.on_step_failed],
+        e.ModelCompleted: [RunState.on_model_ended, RunState.on_call_ended],
+        e.ModelFailed: [RunState.on_model_ended, RunState.on_call_ended],
+        e.ToolCompleted: [RunState.on_call_ended],
+        e.ToolFailed: [RunState.on_call_ended],
+        e.ApprovalRequested: [RunState.on_asked],
     }
     parts: tuple[tuple[str, Mapping[type[Event], Any]], ...] = (
         ("status", status.HANDLERS),

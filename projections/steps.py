@@ -134,7 +134,8 @@ class Steps:
     @classmethod
     def load(cls, data: dict[str, Any]) -> Steps:
         """The inverse of `dump`."""
-        return cls(**data | {"open": OpenStep(**data["open"]) if data["open"] else None})
+        values: dict[str, Any] = {**data, "open": OpenStep(**data["open"]) if data["open"] else None}
+        return cls(**values)
 
 
 HANDLERS: Final[Mapping[type[Event], Any]] = {

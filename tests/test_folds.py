@@ -789,6 +789,7 @@ def test_any_events_at_all(events, cut):
         list(transcript.messages(records, compacted=reader))
 
 
+@settings(max_examples=500)
 @given(strategies.run_events())
 def test_messages_agree_with_the_extent(events):
     """The messages that are walked and the extent that is folded tell the same of the committed context."""

@@ -859,8 +859,9 @@ def test_steps_are_dense(desk, index):
     desk.append(step(1, "next"), epoch=1)
 
 
-def linked(of, link, scope=R):
-    base = {"run_id": of, "seq": 1, "hash": SHA}
+def linked(desk, of, link, scope=R):
+    head = desk.journal.head(of)
+    base = {"run_id": of, "seq": head.head_seq, "hash": head.head_hash}
     return e.RunQueued("demo", None, scope=scope, parent_run_id=of, link=link, base=base)
 
 
@@ -870,12 +871,12 @@ def test_line(desk, link):
     """A retry or restart is a new run that names its parent, whose log stays as it is; only the newest goes on."""
     SCENES["failed"](desk)
     before = desk.image()[:2]
-    desk.journal.append("r2", [linked(R, link)], expect=0)
+    desk.journal.append("r2", [linked(desk, R, link)], expect=0)
     assert (before, ["r2"]) == (desk.image()[:2], [head.run_id for head in desk.journal.runs(parent=R)])
     with pytest.raises(NotNewest):
-        desk.journal.append("r3", [linked(R, link)], expect=0)
+        desk.journal.append("r3", [linked(desk, R, link)], expect=0)
     with pytest.raises(NotNewest):
-        desk.journal.append("r3", [linked("r2", link)], expect=0)  # it hasn't ended
+        desk.journal.append("r3", [linked(desk, "r2", link)], expect=0)  # it hasn't ended
     with pytest.raises(NotNewest):
         desk.append(e.ToolResolved("c", 1, "happened"))  # say it to the newest
     desk.append(e.ToolResolved("c", 1, "happened", late=True))  # a fenced owner knows only its own run
@@ -884,10 +885,10 @@ def test_line(desk, link):
 def test_scope_belongs_to_a_line(desk):
     """Nobody else takes the scope of a line; a fork has its own."""
     SCENES["failed"](desk)
-    for event in (e.RunQueued("demo", None, scope=R), linked(R, "fork")):
+    for event in (e.RunQueued("demo", None, scope=R), linked(desk, R, "fork")):
         with pytest.raises(NotNewest):
             desk.journal.append("r2", [event], expect=0)
-    desk.journal.append("r2", [linked(R, "fork", None)], expect=0)
+    desk.journal.append("r2", [linked(desk, R, "fork", None)], expect=0)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

@@ -95,10 +95,10 @@ class Gate:
     def __init__(self, head: Head, epoch: int, scene: Scene) -> None:
         self.head = head
         self.scene = scene
-        self.status = head.status
+        self.status: str = head.status
         self.epoch = epoch
-        self.current = head.epoch
-        self.cancel = head.cancel_requested
+        self.current: int = head.epoch
+        self.cancel: str | None = head.cancel_requested
 
     def admit(self, draft: Draft) -> None:
         """Raise the refusal if this writer may not append this now.

@@ -72,10 +72,10 @@ class Draft(NamedTuple):
     blobs: tuple[tuple[str, bytes], ...] = ()
 
 
-def check_run_id(run_id: str) -> str:
+def check_run_id(run_id: object) -> str:
     """The run id itself, or InvalidArgument: 1 to 128 of A-Z a-z 0-9 . _ - and not one of . _ - at the start."""
-    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
-        shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
+        shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__
         raise InvalidArgument(
             f"run id {shown}: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, "
             "starting with a letter or digit"
@@ -84,7 +84,7 @@ def check_run_id(run_id: str) -> str:
 
 
 def _check(value: Json, path: str, depth: int) -> None:
-    kind = type(value)
+    kind: type = type(value)
     if kind in _SCALARS:
         return
     if kind is int:
@@ -131,7 +131,7 @@ def dumps(value: Json, path: str = "$") -> bytes:
     return text
 
 
-def _surrogate(value: Json, path: str) -> str:
+def _surrogate(value: object, path: str) -> str:
     """Where a lone surrogate hides."""
     if isinstance(value, str):
         return path if any("\ud800" <= char <= "\udfff" for char in value) else ""
@@ -206,9 +206,9 @@ def _check_ref(name: str, ref: BlobRef) -> None:
     _LENGTH.check(ref.bytes, f"{name}.bytes")
 
 
-def check_by(by: str) -> str:
+def check_by(by: object) -> str:
     """Who writes: 1 to 512 characters without control characters. Raises InvalidArgument."""
-    if not isinstance(by, str) or not by or len(by) > name_chars_max or not by.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(by, str) or not by or len(by) > name_chars_max or not by.isprintable():
         raise InvalidArgument(f"by: expected text of 1 to {name_chars_max} printable characters")
     return by
 

@@ -6,9 +6,9 @@ Folds rely on these shapes, so both the writer and the reader of an event check 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from .errors import InvalidArgument
 from .limits import int_max, int_min, name_chars_max
@@ -30,9 +30,8 @@ def describe(value: object) -> str:
     """A value for an error text: its type and size, never its content."""
     if value is None or isinstance(value, bool | int | float):
         return f"{type(value).__name__} {value!r}"[:60]
-    if isinstance(value, str | bytes | list | dict):
-        return f"{type(value).__name__} of length {len(value)}"
-    return type(value).__name__
+    kind: type = type(value)
+    return f"{kind.__name__} of length {len(value)}" if isinstance(value, Sized) else kind.__name__
 
 
 def refuse(path: str, expected: str, value: object) -> InvalidArgument:
@@ -152,9 +151,9 @@ class ListOf:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
-        if type(value) is not list or len(value) < self.least:  # pyright: ignore[reportUnknownArgumentType]
+        items = cast("list[Any]", value)
+        if type(value) is not list or len(items) < self.least:
             raise refuse(path, f"a list of at least {self.least}" if self.least else "a list", value)
-        items: list[Any] = value
         if not isinstance(self.item, Anything):
             for place, item in enumerate(items):
                 self.item.check(item, f"{path}[{place}]")
@@ -170,10 +169,11 @@ class Pair:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
-        if type(value) is not list or len(value) != 2:  # noqa: PLR2004  # pyright: ignore[reportUnknownArgumentType]
+        pair = cast("list[Any]", value)
+        if type(value) is not list or len(pair) != 2:  # noqa: PLR2004 - a pair
             raise refuse(path, "a pair [text, whole number]", value)
-        Text().check(value[0], f"{path}[0]")
-        Whole().check(value[1], f"{path}[1]")
+        Text().check(pair[0], f"{path}[0]")
+        Whole().check(pair[1], f"{path}[1]")
 
     def schema(self) -> dict[str, Any]:
         """See Shape."""
@@ -191,7 +191,7 @@ class MapOf:
         if type(value) is not dict:
             raise refuse(path, "an object", value)
         if not isinstance(self.value, Anything):
-            entries: dict[str, Any] = value
+            entries = cast("dict[str, Any]", value)
             for key, item in entries.items():
                 self.value.check(item, f"{path}.{key}"[:200])
 
@@ -212,7 +212,7 @@ class Fields:
         """See Shape."""
         if type(value) is not dict:
             raise refuse(path, f"an object with {', '.join(self.required) or 'known fields'}", value)
-        entries: dict[str, Any] = value
+        entries = cast("dict[str, Any]", value)
         for name, shape in self.required.items():
             if name not in entries:
                 raise InvalidArgument(

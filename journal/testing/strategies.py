@@ -19,7 +19,7 @@ from .generate import Written
 
 def text() -> st.SearchStrategy[str]:
     """Any text that is valid Unicode, NUL and control characters included."""
-    return st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+    return st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def json_values(max_leaves: int = 8) -> st.SearchStrategy[Json]:

@@ -11,6 +11,7 @@ import base64
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,11 +35,12 @@ FORBIDDEN = (
     "subprocess.", "socket.", "ctypes.", "open", "os.remove", "os.rename", "os.mkdir", "os.link", "os.symlink",
     "os.chmod", "os.kill", "shutil.", "glob.", "urllib.", "webbrowser.", "code.__new__", "sys.add", "setopencodehook",
 )  # fmt: skip
-OURS = ("/proc/self/mountinfo", "/proc/self/stat", "/proc/sys/kernel/random/boot_id")
-"""What opening a store looks at, by names that stand in the program."""
+OURS = re.compile(r"/proc/(self/mountinfo|\d+/stat|sys/kernel/random/boot_id)")
+"""What is looked at by names that stand in the program, or by the number of a process."""
 PICKLE = b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x0ctouch PWNED1\x94\x85\x94R\x94."
 ODD = "../../../../etc/passwd".ljust(64, "/")
 DEEP = b'{"v":1,"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+HUGE = b'{"v":1,"at":"x","by":"x","step":null,"prev":null,"epoch":%d,"data":{}}' % 10**400
 TOPICS = ("os:system", "__import__", "builtins:eval", "x.os.system", "x.__class__", "x.subprocess:Popen", "x.../../etc")
 
 
@@ -61,7 +63,7 @@ def rows() -> list[hostile.Row]:
     first = {"kind": "os:system", "input": payloads(), "title": "__import__('os')", "tags": {"a": "b"}}
     start = b'{"v":1,"at":"x","by":"x","step":null,"prev":' + hostile.PREV
     nested = start + b',"epoch":0,"data":' + b'{"a":' * 900 + b"1" + b"}" * 901
-    huge = start + b',"epoch":%d,"data":{"n":%d}}' % (10**400, -(10**400))
+    huge = start + b',"epoch":%d,"data":{"n":%d}}' % (10**30, -(10**30))
     odd = {"sha256": ODD, "bytes": -1}
     return [
         ("run.queued", envelope | {"data": first}),
@@ -83,7 +85,7 @@ def make(path: str) -> None:
     with Journal.open(path) as journal:
         lines = [{"blob": digest, "missing": True} for digest in (ODD, "a" * 64)]
         lines += hostile.chained("evil", rows())
-        for number, body in enumerate((DEEP, base64.b64encode(PICKLE), b"__import__('os').system('touch PWNED6')")):
+        for number, body in enumerate((DEEP, HUGE, base64.b64encode(PICKLE), b"__import__('os').system('touch PWNED6')")):
             lines += hostile.chained(f"evil-{number}", [("run.queued", body)])
         import_jsonl(journal, hostile.export_of(lines).splitlines(keepends=True), "evil.jsonl")
     hostile.blob_row(path, PICKLE)
@@ -154,14 +156,16 @@ def main(what: str) -> None:
     make("warm.db")
     read("warm.db")
     todo = controls()
-    allowed = {os.path.abspath(f"runs.db{end}") for end in ("", "-wal", "-shm")} | set(OURS)
+    allowed = {os.path.abspath(f"runs.db{end}") for end in ("", "-wal", "-shm")}
     seen: list[tuple[str, str]] = []
     armed = False
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if armed and event.startswith(FORBIDDEN):
-            if event == "open" and isinstance(args[0], str) and os.path.abspath(args[0]) in allowed:
-                return
+        if armed and event.startswith(FORBIDDEN) and event != "socket.gethostname":
+            if event == "open" and isinstance(args[0], str):
+                name = os.path.abspath(args[0])
+                if name in allowed or OURS.fullmatch(name):
+                    return
             seen.append((event, repr(args)[:300]))
 
     sys.addaudithook(hook)

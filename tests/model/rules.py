@@ -1,0 +1,1238 @@
+"""One minimal agent for each rule of a run, from the model's own tests; `m` is the model, or the product in its shape."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from model.lab import Lab, alike, uninterrupted
+from model.programs import OWN, POLICIES, SAMPLES, Program
+
+RULES: list[Callable[[Any], None]] = []
+
+
+def rule(test: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Tests that the model and the product must pass."""
+    RULES.append(test)
+    return test
+
+
+def bench(
+    m: Any,
+    agent: Callable[[Any], Any], nature: dict[Any, Any] | None = None, strikes: dict[int, str] | None = None, **how: Any
+) -> Lab:
+    lab = Lab(m, Program("line", [], nature or {}), strikes, agent=agent, **how)
+    lab.run_id = "r"
+    return lab
+
+
+def crash_at(lab: Lab, where: str, nth: int = 1, kind: str = "crash") -> None:
+    """Strike at the nth boundary of this name from now on."""
+    left, tick = [nth], lab.world.tick
+
+    def watch(here: str) -> None:
+        tick(here)
+        left[0] -= here == where
+        if left[0] == 0 and here == where:
+            getattr(lab, kind)(here)
+
+    lab.world.tick = watch  # type: ignore[method-assign]
+
+
+def events_of(lab: Lab, prefix: str = "", run_id: str = "r") -> list[str]:
+    return [event.type for event in lab.store.log[run_id] if event.type.startswith(prefix)]
+
+
+@rule
+def test_the_key_is_what_the_design_says(m: Any) -> None:
+    """§5: golden vectors; the order of keys doesn't matter, an equal call in the same step gets n."""
+    args, turned = {"to": "ä@b.c", "n": 1}, {"n": 1, "to": "ä@b.c"}
+    assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", args)
+    assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", turned, 1)
+    assert "e866554cefe38507651389a8" == m.key_of("report-42", "draft#2", "send_email", args, 2)
+
+
+@rule
+def test_the_eight_events_of_a_plan_whose_second_step_fails_once(m: Any) -> None:
+    """R138, R139: the same index is run again; after the failure the next step is number 1 and load_data is done."""
+    lab = bench(m, lambda run: [run.do("load_data", list), run.do("summarize", lambda: use(run, lab, "idempotent")),
+                             run.do("write_report", list)], {("idempotent", 1): ["late"] * 3})  # fmt: skip
+    lab.journal.run(lab.agent, "r")
+    state = lab.store.state("r")
+    assert (state.status, state.index, state.redo, list(state.done)) == ("scheduled", 1, "summarize", ["load_data"])
+    lab.serve()
+    assert "started completed started failed started completed started completed".split() == [
+        type_.removeprefix("step.") for type_ in events_of(lab, "step.")
+    ]
+    assert [0, 1, 1, 2] == [event.data["index"] for event in lab.events("step.started")]
+
+
+@rule
+def test_an_overlay_that_a_crash_left_open_is_not_seen_between_steps(m: Any) -> None:
+    """§5: else a loop would take up its next item inside the step of the last one."""
+
+    def agent(run: Any) -> None:
+        while (i := run.memory.get("i", 0)) < 2:
+            with run.step("item", repeat=True):
+                use(run, lab, "unsafe", i)
+                run.memory["i"] = i + 1
+
+    lab = bench(m, agent)
+    crash_at(lab, "before step.completed")
+    lab.serve()
+    lab.judge()
+    assert 2 == len(lab.world.effects) and {"i": 2} == lab.store.state("r").context["memory"]
+
+
+@rule
+def test_a_straight_line_of_with_blocks_does_not_run_twice(m: Any) -> None:
+    """§5: the block before the crash can't be skipped, so it is refused: the first card is charged once."""
+
+    def agent(run: Any) -> None:
+        with run.step("charge"):
+            use(run, lab, "unsafe", 1)
+        with run.step("mail"):
+            use(run, lab, "unsafe", 2)
+
+    lab = bench(m, agent)
+    crash_at(lab, "after step.completed")
+    with pytest.raises(m.StepDone):
+        lab.serve()
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_do_in_a_loop_says_which_it_is(m: Any) -> None:
+    """§5: by its count within one process it would get the result of another item after a crash."""
+    items = ["x", "y", "z"]
+
+    def agent(run: Any, keyed: bool = True) -> None:
+        while (i := run.memory.get("i", 0)) < 3:
+            item = run.do("fetch", lambda: items[i], key=items[i] if keyed else None)
+            with run.step("use", repeat=True):
+                run.message("user", item)
+                run.memory["i"] = i + 1
+
+    for nth in (1, 2, 3, 4, 5):
+        lab = bench(m, agent)
+        crash_at(lab, "after step.completed", nth)
+        lab.serve()
+        assert items == [message["content"] for message in lab.store.state("r").context["messages"]]
+    with pytest.raises(m.StepDone):
+        bench(m, lambda run: agent(run, keyed=False)).serve()
+
+
+@rule
+def test_a_failure_that_the_agent_has_handled_is_told_again(m: Any) -> None:
+    """§5: a plan B that was begun is gone on with; the plan has not changed."""
+
+    def line(run: Any) -> None:
+        try:
+            run.do("plan A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            run.do("plan B", lambda: use(run, lab, "unsafe"))
+        run.do("end", lambda: use(run, lab, "unsafe", 2))
+
+    def loop(run: Any) -> None:
+        while "done" not in run.memory:
+            try:
+                with run.step("A", repeat=True):
+                    use(run, lab, "keyed")
+            except m.StepFailed:
+                with run.step("B", repeat=True):
+                    use(run, lab, "unsafe")
+                    run.memory["done"] = True
+
+    for agent in (line, loop):
+        lab = bench(m, agent, {("keyed", 1): ["never"]})
+        lab.serve()
+        ticks, calls = lab.world.ticks, lab.world.effects
+        for tick in range(1, ticks + 1):
+            lab = bench(m, agent, {("keyed", 1): ["never"]}, {tick: "crash"})
+            assert "completed" == lab.serve().status
+            assert calls == lab.world.effects
+
+
+@rule
+def test_a_do_that_was_renamed_is_not_done_again(m: Any) -> None:
+    """R126: it sent something, and today's code doesn't know it."""
+    lab = bench(m, lambda run: [run.do("charge", lambda: use(run, lab, "unsafe")), run.do("mail", list)])
+    crash_at(lab, "before step.started", 2)
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    lab.agent = lambda run: [run.do("pay", lambda: use(run, lab, "unsafe")), run.do("mail", list)]
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lab.agent, "r")
+    assert 1 == len(lab.world.effects)
+    lab.agent = lambda run: [run.done("charge"), run.do("pay more", lambda: use(run, lab, "unsafe"))]
+    assert "completed" == lab.serve().status
+
+
+@rule
+def test_another_step_than_the_open_one_changes_nothing(m: Any) -> None:
+    """§5: PlanChanged; the log has no word of the new step, and today's code may be put right."""
+    lab = bench(m, lambda run: run.do("one", lambda: use(run, lab, "keyed")))
+    crash_at(lab, "after effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    steps = events_of(lab, "step.")
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lambda run: run.do("two", list), "r")
+    assert steps == events_of(lab, "step.")
+    assert "completed" == lab.serve().status
+
+
+@rule
+def test_equal_calls_that_are_in_flight_together(m: Any) -> None:
+    """§5: the one that failed is the one that is called again, whatever became of its twin."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            first, second = run.parallel((lab.tools["keyed"], {"x": 1}), (lab.tools["keyed"], {"x": 1}))
+            assert isinstance(first, m.CallFailed) and isinstance(second, str)
+            return [use(run, lab, "keyed"), second, use(run, lab, "keyed")]
+
+    natural = Lab.nature
+    ends = {1: "never", 2: "ok"}
+    lab = bench(m, agent)
+    count = lambda: len(lab.events("tool.completed", "tool.failed"))  # noqa: E731
+    lab.nature = lambda tool, x, n: ends.get(count() + 1, "ok")  # type: ignore[method-assign]
+    assert natural is Lab.nature
+    assert 3 == len(set(lab.serve().output["output"])) == len(lab.world.effects)
+    assert [1, 1, 2, 1] == [event.data["attempt"] for event in lab.events("tool.started")]
+
+
+@rule
+def test_a_clock_in_the_arguments_of_an_unsafe_call(m: Any) -> None:
+    """§5: StepDiverged before the second one is sent, not at the end of the step."""
+
+    def agent(run: Any) -> None:
+        with run.step("a"):
+            use(run, lab, "unsafe", next(lab.clock))
+            use(run, lab, "keyed")
+
+    lab = bench(m, agent)
+    crash_at(lab, "after tool.completed")
+    with pytest.raises(m.StepDiverged):
+        lab.serve()
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_call_that_is_left_out(m: Any) -> None:
+    """§5: StepDiverged instead of step.completed; the step stays open, with what it sent."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else None))
+    lab.coins = iter([1, 0, 1])
+    crash_at(lab, "after tool.completed")
+    with pytest.raises(m.StepDiverged):
+        lab.serve()
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_the_inbox_of_a_step_is_what_had_arrived_when_it_began(m: Any) -> None:
+    """§5: a signal that comes later is for the next step, however often this one is entered."""
+
+    def agent(run: Any) -> list[Any]:
+        return [run.do(name, lambda: [run.signals(), use(run, lab, "unsafe")][0]) for name in "abc"]
+
+    lab = bench(m, agent)
+    lab.journal.start("r")
+    for payload, where in enumerate(
+        ["before step.started", "after effect", "before tool.completed", "after step.completed"]
+    ):
+        crash_at(lab, where, kind="signalled" if payload != 2 else "crash")
+    lab.signalled = lambda where: lab.journal.signal("r", where)  # type: ignore[attr-defined]
+    got = lab.serve().output["output"]
+    assert [["before step.started"], ["after effect", "after step.completed"], []] == got
+
+
+@rule
+def test_a_question_of_another_shape_gets_no_recorded_answer(m: Any) -> None:
+    """§5: a clock may differ, a question may not."""
+    lab = bench(m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "idempotent")]))
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+
+    def today(run: Any) -> Any:
+        return run.do("a", lambda: [run.model("m", {"q": "q2", "list": [1]}, lab.model), lab.think(run, "q1", True)])
+
+    lab.agent = today
+    assert ["answer 0 to q2", "answer 0 to q1"] == lab.serve().output["output"]
+    assert ["q1", "q2"] == lab.world.paid
+
+
+@rule
+def test_what_was_told_stays_told(m: Any) -> None:
+    """§5: the agent heard that nobody knows and did something else. A word that comes later doesn't rewrite that."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return use(run, lab, "unsafe")
+            except m.CallFailed:
+                with pytest.raises(m.CallOutcomeUnknown):
+                    use(run, lab, "unsafe")
+                return use(run, lab, "keyed")
+
+    lab = bench(m, agent, {("unsafe", 1): ["never"]}, on_unknown="fail")
+    crash_at(lab, "before step.completed")
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.disown("r")
+    (call,) = lab.store.state("r").unresolved()
+    lab.journal.resolve("r", call, "did_not_happen")
+    assert "completed" == lab.serve().status
+    assert 1 == len(lab.world.effects) and call not in lab.world.effects
+
+
+@rule
+def test_did_not_happen_speaks_of_its_own_attempt(m: Any) -> None:
+    """§5: the first one timed out, the second one was refused a connection: the first may still have happened."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            return use(run, lab, "keyed")
+
+    lab = bench(m, agent, {("keyed", 1): ["lost", "not sent", "did not happen"]}, on_unknown="fail")
+    lab.serve()
+    assert 1 == len(lab.world.effects) == len(lab.store.state("r").unresolved())
+    lab.world.now += 86400
+    lab.journal.start("r2", "retry", "r")
+    assert "unsafe_in_flight" == lab.serve("r2").output["cause"]
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_late_word_about_an_old_attempt_does_not_free_a_new_one(m: Any) -> None:
+    """§6: the first owner wakes and says that it sent nothing; the second one did send, and died."""
+    for where in ("before effect", "after tool.started"):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
+        crash_at(lab, where, kind="stall_long")
+        crash_at(lab, "before tool.completed")
+        assert "completed" == lab.serve().status
+        lab.judge()
+
+
+@rule
+def test_the_expiry_of_a_key_counts_from_its_first_attempt(m: Any) -> None:
+    """§6: an attempt half an hour later doesn't make the service remember longer."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")))
+    for _ in range(3):
+        crash_at(lab, "before tool.completed")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", "before tool.completed")
+        lab.world.now += 2000
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.judge()
+
+
+@rule
+def test_a_restart_does_not_send_what_nobody_knows_of(m: Any) -> None:
+    """R56: an empty context, the same keys, the same ledger."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before tool.completed")
+    assert "unsafe_in_flight" == lab.serve().output["cause"]
+    lab.journal.start("again", "restart", "r")
+    assert "unsafe_in_flight" == lab.serve("again").output["cause"]
+    (call,) = lab.store.state("again").unresolved()
+    lab.journal.resolve("again", call, "happened", "by hand")
+    lab.journal.start("third", "restart", "again")
+    assert {"output": "by hand"} == lab.serve("third").output
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_what_a_restart_was_told_stays_told_too(m: Any) -> None:
+    """§5: nobody knows what the first run sent; the restart hears so and does something else; then a word comes."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return use(run, lab, "unsafe")
+            except m.CallOutcomeUnknown:
+                return use(run, lab, "keyed")
+
+    lab = bench(m, agent, on_unknown="fail")
+    crash_at(lab, "before tool.completed")
+    lab.serve()
+    lab.journal.start("again", "restart", "r")
+    crash_at(lab, "before step.completed")
+    with suppress(m.Crash):
+        lab.journal.run(agent, "again")
+    lab.disown("again")
+    (call,) = lab.store.state("again").unresolved()
+    lab.journal.resolve("again", call, "happened", "by hand")
+    assert "keyed" in lab.serve("again").output["output"]
+
+
+@rule
+def test_what_was_told_of_a_key_of_its_own_stays_told_in_a_later_step(m: Any) -> None:
+    """§5: the step that heard of the unknown outcome is the one whose history it is."""
+    order = m.Tool("order", "unsafe", lambda args, key: 1 / 0, key="order-{id}")
+
+    def agent(run: Any) -> Any:
+        for name in "ab":
+            with suppress(m.StepDone), run.step(name):
+                with pytest.raises(m.CallOutcomeUnknown if name == "b" else m.CallFailed):
+                    run.call(order, id=7)
+                use(run, lab, "keyed")
+
+    lab = bench(m, agent)
+    crash_at(lab, "before step.completed", 2)
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.disown("r")
+    lab.journal.resolve("r", "order-7", "happened", "by hand")
+    assert "completed" == lab.serve().status
+
+
+@rule
+def test_a_hook_is_asked_when_a_tool_fails(m: Any) -> None:
+    """§5: it timed out, but it did happen: that is a result, before anyone is told of a failure."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), {("unsafe", 1): ["lost"]}, find=True)
+    assert "completed" == lab.serve().status and ["tool.started", "tool.completed"] == events_of(lab, "tool.")
+
+
+@rule
+def test_the_testimony_of_a_fenced_owner_answers_the_question(m: Any) -> None:
+    """§6: the run waits for a word about a call; the owner that slept in it brings the word."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
+    crash_at(lab, "after effect", kind="stall")
+    lab.say = None  # type: ignore[assignment]
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_the_testimony_of_a_fenced_owner_reaches_the_line(m: Any) -> None:
+    """§5: its run was given up and retried, and the retry heard that nobody knows. It wakes: the next one knows."""
+
+    def give_up(where: str) -> None:
+        lab.disown("r")
+        lab.journal.run(lab.agent, "r")
+        lab.journal.start("two", "retry", "r")
+        lab.journal.run(lab.agent, "two")
+
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    lab.give_up = give_up  # type: ignore[attr-defined]
+    crash_at(lab, "after effect", kind="give_up")
+    assert "failed" == lab.serve().status == lab.store.state("two").status
+    lab.judge("two")
+    lab.journal.start("three", "retry", "two")
+    assert "completed" == lab.serve("three").status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
+    """§4: the owner may still end the call itself."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            return run.call(
+                m.Tool("unsafe", "unsafe", lambda args, key: lab.journal.resolve("r", key, "did_not_happen"))
+            )
+
+    lab = bench(m, agent)
+    assert "Refused" == lab.serve().output["error"]["type"]
+
+
+@rule
+def test_a_line_has_one_newest_run(m: Any) -> None:
+    """§5: two retries of one run would both send what did not happen."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before effect")
+    lab.serve()
+    lab.journal.resolve("r", *lab.store.state("r").unresolved(), "did_not_happen")
+    lab.journal.start("one", "retry", "r")
+    for of in ("r", "one"):
+        with pytest.raises(m.Refused):
+            lab.journal.start("two", "retry", of)
+    lab.serve("one")
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_retry_enters_an_open_step_again(m: Any) -> None:
+    """§5: nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
+    lab = bench(m, 
+        lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]), on_unknown="fail"
+    )
+    crash_at(lab, "before tool.completed")
+    lab.serve()
+    (call,) = lab.store.state("r").unresolved()
+    lab.journal.resolve("r", call, "happened", "by hand")
+    lab.journal.start("two", "retry", "r")
+    assert {"output": ["answer 0 to q1", "by hand"]} == lab.serve("two").output
+    assert ["q1"] == lab.world.paid
+
+
+@rule
+def test_an_old_yes_is_not_for_a_later_question(m: Any) -> None:
+    """R84: the same question in the next turn of a loop, and in a retry after a failure, is a new one."""
+
+    def agent(run: Any) -> None:
+        while (i := run.memory.get("i", 0)) < 3:
+            with run.step("turn", repeat=True):
+                run.ask("go?", x=3)
+                use(run, lab, "keyed", 3)
+                run.memory["i"] = i + 1
+
+    lab = bench(m, agent, {("keyed", 3): ["never"]})
+    lab.serve()
+    assert 1 == len(lab.events("approval.resolved"))
+    lab.program.nature = {}
+    lab.journal.start("two", "retry", "r")
+    lab.serve("two")
+    assert (
+        4
+        == len(lab.events("approval.resolved"))
+        == len({e.data["approval_id"] for e in lab.events("approval.resolved")}) + 1
+    )
+
+
+@rule
+def test_a_stop_can_not_be_swallowed(m: Any) -> None:
+    """§5: whoever catches everything has still been stopped."""
+
+    def agent(run: Any) -> str:
+        with run.step("a"):
+            with suppress(BaseException):
+                run.ask("ok?", x=3)
+            with suppress(BaseException):
+                run.message("user", "went on")
+            with suppress(BaseException):
+                use(run, lab, "unsafe")
+        return "done"
+
+    lab = bench(m, agent)
+    assert "waiting" == lab.journal.run(agent, "r").status
+    assert not lab.world.effects and not lab.events("message.appended")
+
+
+@rule
+def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
+    """R81: three recoveries without progress; with progress in between, any number."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
+    for _ in range(5):
+        crash_at(lab, "before tool.completed")
+    lab.boot(patience=3)
+    for _ in range(4):
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+    assert {"cause": "restart_loop"} == lab.journal.run(lab.agent, "r").output
+    lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "idempotent", i) for i in range(9)]))
+    for nth in range(9):
+        crash_at(lab, "after tool.completed", nth + 1)
+    lab.boot(patience=1)
+    for _ in range(10):
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+    assert "completed" == lab.store.state("r").status
+
+
+@rule
+def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
+    """§5: in another step its result is given back; other arguments under the same key are refused."""
+    lab = bench(m, 
+        lambda run: [run.do("a", lambda: run.call(order, id=7, x=1)), run.do("b", lambda: run.call(order, id=7, x=1))]
+    )
+    order = m.Tool("order", "keyed", lab.tool("keyed"), key="order-{id}")
+    first, second = lab.serve().output["output"]
+    assert first == second and 1 == len(lab.world.effects) == len(lab.events("tool.started"))
+    lab.journal.start("two", "restart", "r")
+    lab.agent = lambda run: run.do("a", lambda: run.call(order, id=7, x=2))
+    assert "KeyReused" == lab.serve("two").output["error"]["type"]
+
+
+@rule
+def test_a_finished_run_gives_its_output_and_a_busy_one_is_left_alone(m: Any) -> None:
+    """§5, §6: the agent isn't called."""
+    lab = bench(m, lambda run: run.complete("out"))
+    assert {"output": "out"} == lab.serve().output == lab.journal.run(lambda run: 1 / 0, "r").output
+    lab.agent = lambda run: lab.journal.run(lab.agent, "busy")
+    assert "RunBusy" == lab.journal.run(lab.agent, "busy").output["error"]["type"]
+
+
+@rule
+def test_a_fork_begins_between_steps(m: Any) -> None:
+    """§5: with what was completed, and none of the calls, answers and questions of the open step."""
+
+    def agent(run: Any) -> Any:
+        first = run.do("a", lambda: use(run, lab, "unsafe"))
+        with run.step("b"):
+            run.message("user", run.ask("ok?", x=3))
+            use(run, lab, "unsafe", 2)
+        return first
+
+    lab = bench(m, agent)
+    crash_at(lab, "before tool.completed", 2)
+    lab.journal.run(agent, "r")
+    lab.people("r")
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.journal.start("f", "fork", "r")
+    assert "completed" == lab.serve("f").status and 3 == len(lab.world.effects)
+    assert ["tool.started", "tool.completed"] == events_of(lab, "tool.", "f")
+    assert ["approval.requested", "approval.resolved"] == events_of(lab, "approval.", "f")
+
+
+@rule
+def test_the_first_answer_counts(m: Any) -> None:
+    """R132, R133: a second one is refused, as is one after the end."""
+    lab = bench(m, lambda run: run.ask("ok?", x=1))
+    (id,) = lab.journal.run(lab.agent, "r").waits
+    lab.journal.answer("r", id, "edited", {"x": 2})
+    with pytest.raises(m.Refused):
+        lab.journal.answer("r", id, "rejected")
+    assert {"output": {"x": 2}} == lab.serve().output
+    with pytest.raises(m.Refused):
+        lab.journal.answer("r", id, "approved")
+
+
+@rule
+def test_a_cancel_wins_against_an_intent(m: Any) -> None:
+    """§6: it arrives while the owner is about to write its intent; it beats a resume, too."""
+    for where, tools in (("before tool.started", []), ("after tool.started", ["tool.started", "tool.completed"])):
+        lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "unsafe"), use(run, lab, "unsafe", 2)]))
+        lab.cancelled = lambda where: lab.journal.cancel("r")  # type: ignore[attr-defined]
+        crash_at(lab, where, kind="cancelled")
+        assert "cancelled" == lab.serve().status and tools == events_of(lab, "tool.")
+
+
+@rule
+def test_a_stalled_owner_in_each_place(m: Any) -> None:
+    """§6: the other one finishes, the first one changes nothing."""
+    for name, kind in (("plain", "stall_long"), ("asks", "stall")):
+        base = uninterrupted(m, SAMPLES[name])
+        for first in range(1, base.world.ticks + 1):
+            alike(base, Lab(m, SAMPLES[name], {first: kind}), "answers")
+
+
+@rule
+def test_the_table_of_what_a_recorded_call_gives_back(m: Any) -> None:
+    """§5: 4 policies x 5 records x 2 situations."""
+    told = {"ok": "result", "never": "CallFailed", "did not happen": "CallFailed"}
+    later = {("unsafe", "never"): "CallOutcomeUnknown"}  # whatever else failed is sent again and succeeds
+
+    def outcome(fn: Callable[[], Any]) -> str:
+        try:
+            return "result" if fn() else ""
+        except Exception as error:
+            return type(error).__name__
+
+    for policy, record, entry in itertools.product(POLICIES, ["ok", "never", "did not happen"], ["again", "failed"]):
+        heard: list[list[str]] = []
+
+        def agent(run: Any, policy: str = policy, entry: str = entry, heard: list[list[str]] = heard) -> None:
+            with run.step("a"):
+                heard.append([outcome(lambda: use(run, lab, policy))])
+                if len(heard) == 1 and entry == "again":
+                    lab.crash("here")
+                if len(heard) == 1:
+                    raise m.Transient("the step fails")
+                if heard[-1] != ["result"]:
+                    heard[-1].append(outcome(lambda: use(run, lab, policy)))
+
+        lab = bench(m, agent, {(policy, 1): [record]}, on_unknown="fail")
+        lab.serve()
+        after = later.get((policy, record), "result")
+        expected = [told[record]] if entry == "again" else []
+        expected += [after] if expected != ["result"] else []
+        expected += [after] if expected == ["CallOutcomeUnknown"] else []
+        assert [[told[record]], expected] == heard, (policy, record, entry)
+    for policy, word in itertools.product(POLICIES, ["", "happened", "did_not_happen"]):
+        lab = bench(m, lambda run, policy=policy: run.do("a", lambda: use(run, lab, policy)), on_unknown="ask")
+        crash_at(lab, "before tool.completed" if word != "did_not_happen" else "before effect")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        waits = policy == "unsafe"
+        assert ("waiting" if waits else "completed") == lab.journal.run(lab.agent, "r").status
+        if waits and word:
+            lab.journal.resolve("r", *lab.store.state("r").waits, word, "by hand")
+            output = lab.serve().output["output"]
+            assert output == ("by hand" if word == "happened" else lab.result(policy, {"x": 1}, lab.world.effects[0]))
+        lab.judge()
+
+
+def stopped(lab: Lab, stop: type[BaseException]) -> None:
+    with pytest.raises(stop):
+        lab.serve()
+
+
+@rule
+def test_a_key_of_its_own_asked_for_twice_in_flight(m: Any) -> None:
+    """§5: one effect and one end, told to both, and to both again; with other arguments beside it, it is reused."""
+
+    def agent(run: Any) -> list[str]:
+        with run.step("a"):
+            twice = run.parallel((order, {"x": 7}), (order, {"x": 7}))
+            use(run, lab, "idempotent")
+        return [type(outcome).__name__ for outcome in twice]
+
+    for policy, end, told in (("unsafe", "ok", "str"), ("keyed", "never", "CallFailed")):
+        lab = bench(m, agent, {(policy, 7): [end]})
+        order = m.Tool("order", policy, lab.tool(policy), key="order-{x}")
+        crash_at(lab, "after tool.started", 2)
+        assert [told, told] == lab.serve().output["output"]
+        assert 1 == sum(event.data["call_id"] == "order-7" for event in lab.events("tool.started"))
+    lab = bench(m, lambda run: run.do("a", lambda: run.parallel((order, {"x": 7, "y": 1}), (order, {"x": 7, "y": 2}))))
+    assert "KeyReused" == lab.serve().output["error"]["type"]
+    assert not lab.events("tool.started")
+
+
+@rule
+def test_a_key_of_its_own_is_of_one_tool(m: Any) -> None:
+    """§5: a refund isn't answered with the receipt of the charge, in its step or in a later one."""
+    charge, refund = (m.Tool(name, "keyed", lambda args, key: name, key="order-{id}") for name in ("charge", "refund"))
+    for lab in (
+        bench(m, lambda run: run.do("a", lambda: [run.call(charge, id=7), run.call(refund, id=7)])),
+        bench(m, lambda run: [run.do("a", lambda: run.call(charge, id=7)), run.do("b", lambda: run.call(refund, id=7))]),
+    ):
+        assert "KeyReused" == lab.serve().output["error"]["type"]
+
+
+@rule
+def test_a_word_that_comes_just_before_the_run_waits_wakes_it(m: Any) -> None:
+    """§5: the fenced owner testifies while its successor is about to wait for just that."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    end = {"call_id": next(iter(lab.store.state("r").unresolved())), "attempt": 1, "result": "late"}
+    lab.testify = lambda where: lab.journal.testify("r", end, "happened")  # type: ignore[attr-defined]
+    crash_at(lab, "before run.waiting", kind="testify")
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert {"output": "late"} == lab.journal.run(lab.agent, "r").output
+
+
+@rule
+def test_what_was_handled_stays_handled_in_a_new_round_and_in_a_retry(m: Any) -> None:
+    """§5: plan A failed, plan B sent something and failed too: plan B is gone on with, and A isn't tried beside it."""
+
+    def agent(run: Any) -> Any:
+        try:
+            return run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            return run.do("B", lambda: [use(run, lab, "unsafe"), use(run, lab, "idempotent")])
+
+    for ends in (["late"] * 3, ["never"]):
+        lab = bench(m, agent, {("keyed", 1): ["never"], ("idempotent", 1): ends})
+        if "failed" == lab.serve().status:
+            lab.journal.start("two", "retry", "r")
+            lab.serve("two")
+        assert {"completed"} == {lab.store.state(lab.store.newest["r"]).status}
+        assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_the_step_whose_failure_left_the_agent_is_tried_anew(m: Any) -> None:
+    """§5: as itself, or as the reason of the agent's own exception; else no retry would ever get on."""
+    for wrap in (lambda failure: failure, lambda failure: RuntimeError("no use")):
+
+        def agent(run: Any, wrap: Callable[[Exception], Exception] = wrap) -> Any:
+            try:
+                return run.do("a", lambda: use(run, lab, "keyed"))
+            except m.StepFailed as failure:
+                raise wrap(failure) from failure
+
+        lab = bench(m, agent, {("keyed", 1): ["never"]})
+        assert "failed" == lab.serve().status
+        lab.journal.start("two", "retry", "r")
+        assert "completed" == lab.serve("two").status
+
+
+@rule
+def test_a_block_whose_failure_was_handled_fails_again(m: Any) -> None:
+    """§5: plan B is complete, and a crash after it doesn't make plan A worth another try."""
+
+    def agent(run: Any) -> None:
+        try:
+            with run.step("A"):
+                use(run, lab, "keyed")
+        except m.StepFailed:
+            run.do("B", lambda: use(run, lab, "unsafe"))
+        run.do("end", list)
+
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
+    crash_at(lab, "after step.completed")
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
+    """§5: neither a step that doesn't look takes it, nor an entry that looked and isn't the one that completes."""
+
+    def agent(run: Any) -> Any:
+        run.ask("go?", x=3)
+        return [run.do(name, lambda: run.signals() if next(lab.coins) else "blind") for name in "abc"]
+
+    lab = bench(m, agent)
+    lab.coins = iter([1, 0, 1, 1])
+    lab.journal.start("r")
+    lab.journal.signal("r", "stop")
+    crash_at(lab, "before step.completed", 2)
+    assert ["blind", ["stop"], []] == lab.serve().output["output"]
+
+
+@rule
+def test_a_question_outside_a_step_is_a_step_of_its_own_name(m: Any) -> None:
+    """§5: a yes to `deploy` isn't the result of the step `deploy`."""
+    lab = bench(m, lambda run: [run.ask("deploy", x=3), run.do("deploy", lambda: "deployed")][1])
+    assert {"output": "deployed"} == lab.serve().output
+
+
+@rule
+def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
+    """§5: who retries failures retries neither; after a crash the agent is told the same."""
+
+    def unknown(run: Any) -> None:
+        with suppress(m.CallFailed):
+            use(run, lab, "unsafe")
+        use(run, lab, "unsafe")
+
+    def agent(run: Any) -> list[str]:
+        acts = [lambda: run.ask("ok?", x=2), lambda: run.do("a", lambda: run.ask("ok?", x=2))]
+        heard = []
+        for act in [*acts, lambda: run.do("b", lambda: unknown(run))]:
+            with pytest.raises((m.Rejected, m.CallOutcomeUnknown)) as caught:
+                act()
+            heard.append(f"{caught.type.__name__} {caught.value}"[:26])
+        run.do("end", list)
+        return heard
+
+    lab = bench(m, agent, {("unsafe", 1): ["never"]}, on_unknown="fail")
+    crash_at(lab, "after step.completed")
+    (call,) = lab.serve().unresolved()
+    assert ["Rejected rejected"] * 2 + [f"CallOutcomeUnknown {call}"[:26]] == lab.serve().output["output"]
+    assert 3 == len(lab.events("step.failed"))
+
+
+@rule
+def test_a_clock_in_a_text_is_a_clock_too(m: Any) -> None:
+    """§5: a time in a text may differ, nothing else: Rome doesn't get the weather of Paris, 3 + 5 isn't 4."""
+    for texts, paid in (
+        (["rain at 9:05?", "rain at 10:30?"], 1),
+        (["on 2026-11-29 at 23:59:59.9, now 1764374400?", "on 2026-11-30 at 00:00:01.2, now 1764460801?"], 1),
+        (["rain in Paris?", "rain in Rome?"], 2),
+        (["2 + 2?", "3 + 5?"], 2),
+    ):
+        asks = iter(texts)
+        think = lambda request: lab.world.act("model", request["q"], f"answer to {request['q']}")  # noqa: E731
+        ask = lambda run: run.model("m", {"q": next(asks)}, think)  # noqa: B023, E731
+        lab = bench(m, lambda run: run.do("a", lambda: [ask(run), use(run, lab, "idempotent")]))  # noqa: B023
+        crash_at(lab, "before tool.completed")
+        assert f"answer to {texts[paid - 1]}" == lab.serve().output["output"][0]
+        assert paid == len(lab.world.paid)
+
+
+@rule
+def test_answers_go_by_the_order_of_asking(m: Any) -> None:
+    """§5: two tasks ask, each with a clock, and the second one's answer comes first: they don't swap after a crash."""
+    model = m.Tool("m", "model", lambda args, key: lab.world.act("model", key, f"about {args['request']['q']}"))
+
+    def gather(run: Any, *questions: str) -> dict[str, Any]:
+        outcomes, live = {}, []
+        for question in questions:
+            args = {"request": {"q": question, "now": next(lab.clock)}}
+            id = run._identify(model, args)
+            outcomes[question] = run._recorded(id, model)
+            if outcomes[question] is m.LIVE:
+                live.append((question, (id, model, args, run._start(id, model, args))))
+        return outcomes | {question: run._finish(*call) for question, call in reversed(live)}
+
+    days = ("2026-01-01", "2026-01-02")
+    for where, nth, paid in (("before tool.completed", 1, 2), ("before model.completed", 2, 3)):
+        lab = bench(m, lambda run: run.do("a", lambda: [gather(run, *days), use(run, lab, "idempotent")]))
+        crash_at(lab, where, nth)
+        assert {day: f"about {day}" for day in days} == lab.serve().output["output"][0]
+        assert paid == len(lab.world.paid)
+
+
+@rule
+def test_a_question_that_failed_keeps_its_place(m: Any) -> None:
+    """§5: in the next attempt of the step it is asked again, and the known answer is for the one after it."""
+
+    def agent(run: Any) -> Any:
+        for _ in range(2):
+            with suppress(m.StepFailed), run.step("a"):
+                asks = [{"q": question, "now": next(lab.clock)} for question in ("on 2026-01-01", "on 2026-01-02")]
+                got = [lab.attempt(lambda: run.model("m", ask, think), "catch") for ask in asks]  # noqa: B023
+                use(run, lab, "unsafe")
+                if run.state.step["attempt"] == 1:
+                    raise ValueError
+                return got
+
+    def think(request: Any) -> str:
+        if lab.world.act("model", request["q"], len(lab.world.paid) == 0):
+            raise ValueError("the first one")
+        return f"about {request['q']}"
+
+    lab = bench(m, agent)
+    assert ["about on 2026-01-01", "about on 2026-01-02"] == lab.serve().output["output"]
+    assert ["on 2026-01-01", "on 2026-01-02", "on 2026-01-01"] == lab.world.paid
+
+
+@rule
+def test_an_answer_that_made_the_step_fail_is_forgotten(m: Any) -> None:
+    """§5: else it would do so for ever. An answer before a call that was sent stays: the call rests on it."""
+    mail = m.Tool("mail", "unsafe", lambda args, key: lab.world.act("unsafe", key, "sent"))
+    poll = m.Tool("poll", "idempotent", lambda args, key: next(answers))
+
+    def agent(run: Any, ask: Callable[[Any, str], Any], first: str, last: str) -> Any:
+        for _ in range(5):
+            with suppress(m.StepFailed), run.step("a"):
+                text = lab.attempt(lambda: ask(run, first), "catch")
+                run.call(mail, text=text if first == "text" else "")
+                verdict = ask(run, last) if last else text
+                if verdict != "good":
+                    raise ValueError(verdict)
+                return text
+
+    def think(run: Any, q: str) -> Any:
+        return run.model("m", {"q": q}, lambda request: next(answers), check=lambda answer: answer or 1 / 0)
+
+    for ask, asks, ends in (
+        (think, ("text", "judge"), ["hello", "bad", "bad", "good"]),
+        (think, ("judge", ""), ["", "bad", "good"]),  # asked again after the mail, its answer is younger than the mail
+        (lambda run, q: run.call(poll, q=q), ("text", "ready?"), ["hello", "bad", "bad", "good"]),
+    ):
+        answers = iter(ends)
+        lab = bench(m, lambda run: agent(run, ask, *asks))  # noqa: B023
+        assert lab.serve().output["output"] in ("hello", "good")
+        assert 1 == len(lab.world.effects) and not [*answers]
+
+
+@rule
+def test_a_hook_that_raises_or_does_not_know_has_said_nothing(m: Any) -> None:
+    """§5: after a failure the call isn't sent again, and after a crash a person is asked; there is one effect."""
+
+    def broken(args: Any, key: str) -> Any:
+        raise OSError("no network")
+
+    for look in (broken, lambda args, key: ("unknown", None), lambda args, key: ("maybe", 1), lambda args, key: None):
+        for where, attempts in (("", 1), ("after effect", 1), ("before effect", 2)):
+            lab = bench(m, lambda run: run.do("a", lambda: lab.attempt(lambda: use(run, lab, "unsafe"), "catch")),
+                        {("unsafe", 1): ["lost"] if not where else []})  # fmt: skip
+            lab.tools["unsafe"] = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), look, "ask")
+            lab.boot()
+            crash_at(lab, where)
+            assert "completed" == lab.serve().status
+            assert 1 == len(lab.world.effects) and attempts == len(lab.events("tool.started"))
+            lab.judge()
+
+
+@rule
+def test_a_person_speaks_for_a_tool_that_the_process_does_not_know(m: Any) -> None:
+    """§6: a deploy without the tool neither falls over nor gives the run up."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    lab.journal = m.Journal(lab.store)
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_mistake_fails_nothing(m: Any) -> None:
+    """§5: whoever runs the agent gets it, swallowed or not; the step that it left stays open, fixed code goes on."""
+
+    def agent(run: Any, nested: bool = True) -> Any:
+        with suppress(Exception), run.step("a"):
+            use(run, lab, "unsafe")
+            if nested:
+                run.do("b", list)
+        return "went on"
+
+    lab = bench(m, agent)
+    stopped(lab, m.Misuse)
+    assert ("queued", "a") == (lab.store.state("r").status, lab.store.state("r").step["id"])
+    lab.agent = lambda run: agent(run, nested=False)
+    assert {"output": "went on"} == lab.serve().output
+    assert 1 == len(lab.world.effects) and not lab.events("step.failed", "run.failed")
+
+
+@rule
+def test_a_loop_over_items_survives_a_crash(m: Any) -> None:
+    """§5: each item has its step; `each` leaves out the done ones, and one that failed and was left is told again."""
+
+    def agent(run: Any) -> None:
+        for x in run.each("mail", [1, 2, 3]):
+            with suppress(m.StepFailed), run.step("mail", key=x):
+                use(run, lab, "unsafe", x)
+
+    base = bench(m, agent, {("unsafe", 2): ["did not happen"]})
+    lab = base
+    base.serve()
+    assert 2 == len(base.world.effects)
+    for tick in range(1, base.world.ticks + 1):
+        lab = bench(m, agent, base.program.nature, {tick: "crash"})
+        assert "completed" == lab.serve().status
+        assert base.world.effects == lab.world.effects
+
+
+@rule
+def test_a_retry_tries_again_what_it_is_told_to(m: Any) -> None:
+    """§5: a summary of failures that were handled fails a retry at once, unless a person names the steps."""
+
+    def agent(run: Any) -> None:
+        failed = []
+        for x in run.each("mail", [1, 2, 3]):
+            try:
+                with run.step("mail", key=x):
+                    use(run, lab, "unsafe", x)
+            except m.StepFailed:
+                failed.append(x)
+        if failed:
+            raise RuntimeError(f"{failed} failed")
+
+    lab = bench(m, agent, {("unsafe", 2): ["did not happen"]})
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "retry", "r")
+    assert ("failed", 2) == (lab.serve("two").status, len(lab.world.effects))
+    lab.journal.start("three", "retry", "two", again=["mail/2"])
+    assert ("completed", 3) == (lab.serve("three").status, len(lab.world.effects))
+
+
+@rule
+def test_a_loop_on_variables_of_a_dead_process_is_stopped(m: Any) -> None:
+    """§5: `for i in range(3)` begins at 0, the log is at turn 2 or 3: the next mail would be one that was sent."""
+
+    def agent(run: Any) -> None:
+        for i in range(3):
+            with run.step("turn", repeat=True):
+                use(run, lab, "unsafe", i)
+
+    for where, nth, effects in (("after step.completed", 1, 1), ("after step.completed", 2, 2), ("after effect", 2, 2)):
+        lab = bench(m, agent)
+        crash_at(lab, where, nth)
+        stopped(lab, m.PlanChanged)
+        assert effects == len(lab.world.effects)
+    lab = bench(m, agent)
+    assert "completed" == lab.serve().status and 3 == len(lab.world.effects)
+
+
+@rule
+def test_a_loop_that_looks_where_it_is_goes_on(m: Any) -> None:
+    """§5: at memory, context or signals, before its turn or in it, but before it does anything."""
+    looks = [lambda run: run.memory, lambda run: run.context, lambda run: run.signals()]
+    for look, inside in [(looks[0], False), *((look, True) for look in looks)]:
+
+        def agent(run: Any, look: Callable[[Any], Any] = look, inside: bool = inside) -> None:
+            if not inside:
+                look(run)
+            with run.step("turn", repeat=True):
+                if inside:
+                    look(run)
+                run.plan("a", "done")
+
+        lab = bench(m, agent)
+        crash_at(lab, "before run.completed")
+        assert "completed" == lab.serve().status and 2 == lab.store.state("r").uses["turn"]
+
+
+@rule
+def test_a_loop_that_fails_before_it_has_looked_fails(m: Any) -> None:
+    """§5: a failure does no harm, and is told to the agent as any."""
+
+    def agent(run: Any) -> None:
+        with suppress(m.StepFailed), run.step("turn", repeat=True):
+            if len(lab.events("step.completed")):
+                raise ValueError
+
+    lab = bench(m, agent)
+    crash_at(lab, "before run.completed")
+    assert "completed" == lab.serve().status and 1 == len(lab.events("step.failed"))
+
+
+@rule
+def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
+    """§5: it diverges at the second one; the same question in a new attempt of the step is another matter."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("deploy?", x=3, at=next(lab.clock))))
+    stopped(lab, m.StepDiverged)
+    assert 1 == len(lab.events("approval.requested"))
+
+    def agent(run: Any) -> Any:
+        for _ in range(2):
+            with suppress(m.StepFailed), run.step("a"):
+                attempt = run.state.step["attempt"]
+                run.ask("deploy?", x=3, at=attempt)
+                use(run, lab, "unsafe", attempt)
+                if attempt == 1:
+                    raise ValueError
+
+    lab = bench(m, agent)
+    assert "completed" == lab.serve().status and 2 == len(lab.events("approval.requested"))
+
+
+@rule
+def test_nothing_is_sent_in_place_of_a_question(m: Any) -> None:
+    """§5: a person was asked, and the step that is entered again acts without the answer: it is stopped before."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else run.ask("ok?", x=3)))
+    lab.coins = iter([0, 1, 0])
+    stopped(lab, m.StepDiverged)
+    assert not lab.events("tool.started")
+    assert "completed" == lab.serve().status
+
+
+@rule
+def test_a_person_speaks_to_the_newest_run_of_a_line(m: Any) -> None:
+    """§5: a word to its parent would be lost on a retry; the owner that slept may speak to its own run at any time."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before effect")
+    (call,) = lab.serve().unresolved()
+    lab.journal.start("two", "retry", "r")
+    with pytest.raises(m.Refused):
+        lab.journal.resolve("r", call, "did_not_happen")
+    lab.journal.testify("r", {"call_id": call, "attempt": 1}, "did_not_happen")
+    lab.journal.resolve("two", call, "did_not_happen")
+    assert not lab.store.state("r").unresolved() and "completed" == lab.serve("two").status
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_an_id_is_of_one_kind(m: Any) -> None:
+    """§5: a `do` of the same name would give back the nothing that a block has left, or a block be skipped for it."""
+
+    def ask(run: Any, kind: str) -> None:
+        if kind == "do":
+            return run.do("plan", list)
+        with run.step("plan", repeat=kind == "repeat"):
+            return None
+
+    for first, second in itertools.permutations(["once", "do", "repeat"], 2):
+        lab = bench(m, lambda run: [ask(run, first), run.done("plan"), run.memory, ask(run, second)])  # noqa: B023
+        stopped(lab, m.PlanChanged)
+
+
+@rule
+def test_a_retry_tells_an_open_step_its_history(m: Any) -> None:
+    """§5: the agent was told that the first way failed, and took the second: the retry doesn't try the first one."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return use(run, lab, "keyed")
+            except m.CallFailed:
+                return use(run, lab, "unsafe")
+
+    lab = bench(m, agent, {("keyed", 1): ["never"]}, on_unknown="fail")
+    crash_at(lab, "before tool.completed")
+    *_, call = lab.serve().unresolved()
+    lab.journal.resolve("r", call, "happened", "by hand")
+    lab.journal.start("two", "retry", "r")
+    assert {"output": "by hand"} == lab.serve("two").output and 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_second_try_that_was_in_flight_is_gone_on_with(m: Any) -> None:
+    """§5: it failed, was asked for again, and the process died: with a clock in it, it is still no third call."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            request = {"q": "q1", "now": next(lab.clock)}
+            return lab.attempt(lambda: run.model("m", request, lab.model), "again")
+
+    for where, nth, ends in (("before model.completed", 1, ["never"]), ("before model.started", 3, ["never", "late"])):
+        lab = bench(m, agent, {("model", "q1"): ends})
+        crash_at(lab, where, nth)
+        assert "completed" == lab.serve().status
+        assert 1 == len({event.data["call_id"] for event in lab.events("model.started")})
+
+
+@rule
+def test_a_failure_is_told_once_whatever_comes_in_between(m: Any) -> None:
+    """§5: a signal that arrives with it doesn't make it another failure: the second try is a real one."""
+
+    def agent(run: Any) -> Any:
+        for _ in range(2):
+            with suppress(m.StepFailed):
+                return run.do("a", lambda: use(run, lab, "keyed"))
+        return "told twice"
+
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
+    lab.signalled = lambda where: lab.journal.signal("r", where)  # type: ignore[attr-defined]
+    crash_at(lab, "after step.failed", kind="signalled")
+    assert "told twice" != lab.serve().output["output"]
+
+
+@rule
+def test_a_fork_has_not_failed_yet(m: Any) -> None:
+    """§5: it starts behind the last completed step, before the failure that its parent has handled."""
+
+    def agent(run: Any) -> Any:
+        run.do("a", list)
+        try:
+            return run.do("b", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            return "plan B"
+
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
+    assert {"output": "plan B"} == lab.serve().output
+    lab.program.nature = {}
+    lab.journal.start("f", "fork", "r")
+    assert {"output": "plan B"} != lab.serve("f").output
+
+
+@rule
+def test_a_retry_has_the_inbox_of_its_parent(m: Any) -> None:
+    """§5: a signal that arrived while the parent's step ran is older than the first step of the retry."""
+    lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "keyed"), run.signals()][1]), {("keyed", 1): ["never"]})
+    lab.signalled = lambda where: lab.journal.signal("r", where)  # type: ignore[attr-defined]
+    crash_at(lab, "after tool.started", kind="signalled")
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "retry", "r")
+    assert {"output": ["after tool.started"]} == lab.serve("two").output
+
+
+@rule
+def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
+    """§5: a loop goes on after a failed item and raises it at the end, alone or in a group: a retry tries it anew."""
+
+    def agent(run: Any, wrap: Callable[[list[Any]], Exception]) -> None:
+        failures = []
+        for x in run.each("mail", [1, 2, 3]):
+            try:
+                with run.step("mail", key=x):
+                    use(run, lab, "unsafe", x)
+            except m.StepFailed as failure:
+                failures.append(failure)
+        if failures:
+            raise wrap(failures)
+
+    for wrap in (lambda failures: failures[0], lambda failures: ExceptionGroup("some mails", failures)):
+        lab = bench(m, lambda run: agent(run, wrap), {("unsafe", 2): ["did not happen"]})  # noqa: B023
+        assert "failed" == lab.serve().status
+        lab.journal.start("two", "retry", "r")
+        assert "completed" == lab.serve("two").status
+        assert 3 == len(lab.world.effects) and 4 == len(lab.events("tool.started"))
+
+
+@rule
+def test_a_failure_that_was_handled_before_stays_handled(m: Any) -> None:
+    """§5: it was mended, and the second one of the same step left the agent: a retry doesn't pass over the mending."""
+
+    def agent(run: Any) -> Any:
+        try:
+            return run.do("a", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            run.do("mend", lambda: use(run, lab, "unsafe"))
+        return ["mended", run.do("a", lambda: use(run, lab, "keyed"))]
+
+    lab = bench(m, agent, {("keyed", 1): ["never", "never"]})
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "retry", "r")
+    assert "mended" == lab.serve("two").output["output"][0]
