@@ -20,6 +20,7 @@ from runjournal.log.base import Event, NewerEvent, RecordedEvent, UnreadableEven
 from runjournal.log.errors import InvalidArgument, Unfoldable
 
 from . import approvals, calls, costs, inbox, memory, plan, prompt, status, steps, transcript
+from .calls import AnyEnd
 
 P = TypeVar("P", bound="Projection")
 
@@ -205,7 +206,7 @@ class RunState:
         self.steps.on_failed(record, event)
         self.status.progress()
 
-    def on_call_ended(self, _: RecordedEvent, __: calls.AnyEnd) -> None:
+    def on_call_ended(self, _: RecordedEvent, __: AnyEnd) -> None:
         """That is progress."""
         self.status.progress()
 

@@ -69,7 +69,6 @@ class Status:
     cancel: str | None = None
     queued_at: str | None = None
     started_at: str | None = None
-    updated_at: str | None = None
     ended_at: str | None = None
     input_seq: int | None = None
     output_seq: int | None = None

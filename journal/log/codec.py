@@ -84,7 +84,7 @@ def check_run_id(run_id: object) -> str:
 
 
 def _check(value: Json, path: str, depth: int) -> None:
-    kind: type = type(value)
+    kind: type[object] = type(value)
     if kind in _SCALARS:
         return
     if kind is int:
@@ -137,7 +137,7 @@ def _surrogate(value: object, path: str) -> str:
         return path if any("\ud800" <= char <= "\udfff" for char in value) else ""
     children: Iterable[tuple[str, Any]] = ()
     if isinstance(value, list):
-        children = ((f"{path}[{place}]", item) for place, item in enumerate(cast("list[Any]", value)))
+        children = ((f"{path}[{place}]", item) for place, item in enumerate(value))
     elif isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         if any(_surrogate(key, path) for key in entries):

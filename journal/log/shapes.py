@@ -30,7 +30,7 @@ def describe(value: object) -> str:
     """A value for an error text: its type and size, never its content."""
     if value is None or isinstance(value, bool | int | float):
         return f"{type(value).__name__} {value!r}"[:60]
-    kind: type = type(value)
+    kind: type[object] = type(value)
     return f"{kind.__name__} of length {len(value)}" if isinstance(value, Sized) else kind.__name__
 
 
@@ -151,8 +151,9 @@ class ListOf:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
+        kind: type[object] = type(value)
         items = cast("list[Any]", value)
-        if type(value) is not list or len(items) < self.least:
+        if kind is not list or len(items) < self.least:
             raise refuse(path, f"a list of at least {self.least}" if self.least else "a list", value)
         if not isinstance(self.item, Anything):
             for place, item in enumerate(items):
@@ -169,8 +170,9 @@ class Pair:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
+        kind: type[object] = type(value)
         pair = cast("list[Any]", value)
-        if type(value) is not list or len(pair) != 2:  # noqa: PLR2004 - a pair
+        if kind is not list or len(pair) != 2:  # noqa: PLR2004 - a pair
             raise refuse(path, "a pair [text, whole number]", value)
         Text().check(pair[0], f"{path}[0]")
         Whole().check(pair[1], f"{path}[1]")
