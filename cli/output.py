@@ -187,6 +187,7 @@ def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
         height = shutil.get_terminal_size().lines - 1
         first = list(itertools.islice(source, height))
         if len(first) == height and (more := next(source, None)) is not None:
+            _stop_bars()
             os.environ.setdefault("LESS", "FRX")
             click.echo_via_pager((each + "\n" for each in itertools.chain(first, [more], source)), color=color)
             return
@@ -196,9 +197,11 @@ def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
         held.append(each)
         size += len(each)
         if size > _chunk_chars:
+            _stop_bars()
             click.echo("\n".join(held), color=color)
             held, size = [], 0
     if held:
+        _stop_bars()
         click.echo("\n".join(held), color=color)
 
 
@@ -272,26 +275,41 @@ class Report(Protocol):
         ...
 
 
+_bars: Final = list[Any]()
+"""The progress bars that are shown; None in place of one that has made room for output."""
+
+
+def _stop_bars() -> None:
+    """On a terminal, output and a bar would write over each other: the bar goes, and doesn't come again."""
+    if sys.stdout.isatty():
+        for bar in filter(None, _bars):
+            bar.stop()
+        _bars[:] = [None] * max(1, len(_bars))
+
+
 @contextlib.contextmanager
 def progress(label: str) -> Generator[Report]:
     """A callback `(done, total)` that shows a bar on a terminal's stderr, for whatever takes longer than a second."""
-    began, shown = time.monotonic(), list[tuple[Any, Any]]()
+    began = time.monotonic()
+    _bars.clear()
 
     def report(done: int, total: int | None = None, /) -> None:
-        if not shown and (time.monotonic() - began < 1 or not sys.stderr.isatty()):
-            return
-        if not shown:
+        if not _bars:
+            if time.monotonic() - began < 1 or not sys.stderr.isatty():
+                return
             from rich.console import Console
             from rich.progress import Progress
 
             bar = Progress(console=Console(stderr=True, markup=False, highlight=False), transient=True)
             bar.start()
-            shown.append((bar, bar.add_task(line(label), total=total)))
-        bar, task = shown[0]
-        bar.update(task, completed=done, total=total)
+            bar.add_task(line(label), total=total)
+            _bars.append(bar)
+        for bar in filter(None, _bars):
+            bar.update(bar.task_ids[0], completed=done, total=total)
 
     try:
         yield report
     finally:
-        for bar, _ in shown:
+        for bar in filter(None, _bars):
             bar.stop()
+        _bars.clear()

@@ -74,7 +74,7 @@ EXITS: Final = {
     "USAGE": "the command line can't be right: an unknown option, a bad value, an ambiguous RUN",
     "FINDINGS": "`audit`, `verify`, `doctor`, `import claude-code`: there are findings",
     "NOT_FOUND": "there is no such run",
-    "CONFLICT": "an append was refused, or an import contradicts what is there",
+    "CONFLICT": "an append was refused, an import contradicts what is there, or `db rebuild` met a run with a living owner",
     "UNAVAILABLE": "the store can't be opened or used: it isn't there, it is busy, full, read-only, no store, or in an unsafe place",
     "INTERRUPTED": "interrupted by Ctrl-C",
     "PIPE_CLOSED": "the reader of the output has gone, as in `runjournal ls | head -1`",
@@ -690,10 +690,12 @@ def _function(name: str, function: Callable[..., Any], level: str) -> Iterator[s
 
 
 def public_methods(cls: type) -> dict[str, Any]:
-    """The public methods of a class, in the order of its source."""
+    """The public methods of a class, in the order of the source, those that it inherits first."""
     return {
         name: getattr(cls, name)
-        for name, value in vars(cls).items()
+        for base in reversed(cls.__mro__)
+        if base.__module__.startswith("runjournal.")
+        for name, value in vars(base).items()
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, classmethod))
     }
 
@@ -759,6 +761,7 @@ def python_page() -> Iterator[str]:
         for depth, cls in error_tree()
     ]
     yield from table(("error", "code", "when, and what to do"), rows)
+    yield from _failures()
     yield from [
         "## Limits",
         "",
@@ -771,6 +774,19 @@ def python_page() -> Iterator[str]:
     yield from table(
         ("limit", "value", ""), ((f"`{name}`", f"{value:,}", told.get(name, "")) for name, value in values.items())
     )
+
+
+def _failures() -> Iterator[str]:
+    module = importlib.import_module("runjournal.failures")
+    found = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
+    rows = [
+        (f"`{cls.__name__}`", f"`{cls.__mro__[1].__name__}`", _doc(cls))
+        for cls in found
+        if issubclass(cls, BaseException)
+    ]
+    yield from ["## What an agent runs into", ""]
+    yield from ["All are in `runjournal.failures`. Running agents is being built; nothing is promised of it yet.", ""]
+    yield from table(("name", "is a", "when"), rows)
 
 
 def _folds() -> Iterator[str]:

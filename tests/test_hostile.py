@@ -161,7 +161,6 @@ FORMATS = {
 }
 
 
-@pytest.mark.requirement("R140")
 @pytest.mark.parametrize("name", [" ".join(words) for words in LEAVES])
 def test_no_command_lets_content_act_on_the_terminal(name, place):
     """Whatever a log, a file or a file's name holds: no control, bidi or invisible character reaches the terminal.
@@ -258,7 +257,6 @@ def run_reader(place, *words):
     return json.loads(done.stdout)
 
 
-@pytest.mark.requirement("R92")
 def test_reading_runs_nothing(tmp_path):
     """Reading, folding, replaying, auditing and exporting a hostile store imports, runs and opens nothing but the store.
 

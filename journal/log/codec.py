@@ -45,7 +45,7 @@ from .limits import (
     name_chars_max,
     run_id_chars_max,
 )
-from .shapes import DIGEST, Whole
+from .shapes import DIGEST, Whole, kind_of
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -84,7 +84,7 @@ def check_run_id(run_id: object) -> str:
 
 
 def _check(value: Json, path: str, depth: int) -> None:
-    kind: type[object] = type(value)
+    kind = kind_of(value)
     if kind in _SCALARS:
         return
     if kind is int:
@@ -137,7 +137,8 @@ def _surrogate(value: object, path: str) -> str:
         return path if any("\ud800" <= char <= "\udfff" for char in value) else ""
     children: Iterable[tuple[str, Any]] = ()
     if isinstance(value, list):
-        children = ((f"{path}[{place}]", item) for place, item in enumerate(value))
+        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType] - of whatever
+        children = ((f"{path}[{place}]", item) for place, item in enumerate(items))
     elif isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         if any(_surrogate(key, path) for key in entries):

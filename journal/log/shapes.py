@@ -26,6 +26,11 @@ class Shape(Protocol):
         ...
 
 
+def kind_of(value: object) -> type[object]:
+    """The exact type of a value, to a type checker too."""
+    return type(value)
+
+
 def describe(value: object) -> str:
     """A value for an error text: its type and size, never its content."""
     if value is None or isinstance(value, bool | int | float):
@@ -151,7 +156,7 @@ class ListOf:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
-        kind: type[object] = type(value)
+        kind = kind_of(value)
         items = cast("list[Any]", value)
         if kind is not list or len(items) < self.least:
             raise refuse(path, f"a list of at least {self.least}" if self.least else "a list", value)
@@ -170,7 +175,7 @@ class Pair:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
-        kind: type[object] = type(value)
+        kind = kind_of(value)
         pair = cast("list[Any]", value)
         if kind is not list or len(pair) != 2:  # noqa: PLR2004 - a pair
             raise refuse(path, "a pair [text, whole number]", value)

@@ -1,0 +1,648 @@
+"""The product in the shape of `reference_model`: the same names, so that one program and one judge fit both.
+
+What the model calls a boundary is one here: each append of a journal, and each body of a tool. A process that dies there
+appends nothing more; its epoch is put into `Store.gone`, which makes its owner provably dead to everybody else.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from model import reference_model
+from model.reference_model import Tool, World
+from runjournal import failures as f
+from runjournal.calling import LIVE, Caller
+from runjournal.journal import Journal as Product_
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.log.base import Event as ProductEvent
+from runjournal.log.base import RecordedEvent
+from runjournal.log.clock import FakeClock
+from runjournal.log.codec import plain
+from runjournal.log.errors import AppendRefused
+from runjournal.log.memory import MemoryStore, _Recorder
+from runjournal.log.owner import Process
+from runjournal.log.sqlite import SQLiteStore
+from runjournal.projections.state import RunState, dump_bytes
+from runjournal.projections.transcript import messages
+from runjournal.run import Run
+from runjournal.running import Claim, Runner
+from runjournal.targets import ModelTarget, ToolTarget, digest
+from runjournal.tools import Tool as ProductTool
+from runjournal.tools import call_key
+
+STATUSES = {"scheduled_retry": "scheduled"}
+TYPES = {"plan.set": "plan.updated"}
+AGENT = eval(compile("lambda agent, run_of: lambda run: agent(run_of(run))", "<agent>", "eval"))  # of no module
+
+
+class Crash(f.Stop):
+    """The process dies here."""
+
+
+# Which processes live: each claim is that of a process of its own, with a pid that no process here has.
+
+OWNERS: dict[int, tuple[Store, str, int]] = {}
+_started = owner.started
+
+
+def _started_in_lab(pid: int) -> str | None:
+    if pid not in OWNERS:
+        return _started(pid)
+    store, run_id, epoch = OWNERS[pid]
+    return None if (run_id, epoch) in store.gone else "1"
+
+
+owner.started = _started_in_lab
+FIRST_PID = 10_000_000
+
+
+def process(pid: int) -> Process:
+    return Process("lab", "boot", "namespace", pid, "1")
+
+
+@dataclass
+class WorldClock(FakeClock):
+    """The world's time, and a tick for each look; nobody's lease expires."""
+
+    world: Any = None
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.world.now)
+
+    def boottime_s(self) -> float:
+        return 0.0
+
+
+class RewindStore(MemoryStore):
+    """A store in memory whose power can be cut: what came after the last durable commit is gone."""
+
+    _kept: tuple[Any, list[Any]] | None = None
+
+    def transact(self, decide: Any, *, durable: bool) -> Any:
+        before = self._kept or ({name: dict(rows) for name, rows in self._tables.items()}, self.last_position())
+        result = super().transact(decide, durable=durable)
+        self._kept = None if durable else before
+        return result
+
+    def power_cut(self) -> None:
+        if self._kept is not None:
+            tables, count = self._kept
+            recorder = _Recorder()
+            recorder.insert_events(self._recorder._stored_events[:count])
+            self._tables, self._recorder, self._kept = tables, recorder, None
+
+
+class Event(NamedTuple):
+    """An event in the words of the model, and the record that it is of."""
+
+    seq: int
+    type: str
+    data: Any
+    record: RecordedEvent
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Event) and self.record == other.record
+
+    def __hash__(self) -> int:
+        return hash(self.record.hash)
+
+
+def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> Any:
+    """The data of an event as the model has it."""
+    match event:
+        case e.RunQueued():
+            return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
+        case e.RunClaimed():
+            return {"epoch": event.epoch}
+        case e.RunWaiting():
+            return {"for": [wait["id"] for wait in event.for_]}
+        case e.RunCompleted():
+            return {"output": event.output}
+        case e.RunFailed():
+            cause = "error" if event.cause in ("retries_exhausted", "rejected") else event.cause
+            if cause == "restart_loop":
+                return {"cause": cause}
+            return {"cause": cause, "error": event.error, "left": event.left}
+        case e.StepStarted():
+            keys = ("id", "name", "kind", "index", "entry", "attempt")
+            return {key: getattr(event, key) for key in keys}
+        case e.StepFailed():
+            return {"index": event.index, "error": _error(event.error, event.transient) | {"attempt": attempt}}
+        case e.ModelStarted():
+            return {"call_id": event.call_id, "tool": event.model, "policy": "model", "attempt": event.attempt,
+                    "args": store.requests[event.request_hash]}  # fmt: skip
+        case e.ToolStarted():
+            keys = ("call_id", "tool", "policy", "args", "attempt")
+            return {key: getattr(event, key) for key in keys}
+        case e.ModelCompleted():
+            return {"call_id": event.call_id, "attempt": event.attempt, "result": event.response}
+        case e.ToolFailed() | e.ModelFailed():
+            keys = ("call_id", "attempt", "again", "did_not_happen")
+            data = {key: getattr(event, key, False) for key in keys}
+            return data | {"error": _error(event.error, event.transient)}
+        case e.PlanSet():
+            task = event.tasks[-1]
+            return {"task_id": task["id"], "status": task["status"]}
+        case e.SignalTaken() | e.RunCancelled() | e.RunCancelRequested():
+            return {}
+        case _:
+            return {name: getattr(event, name) for name in event.__slots__}
+
+
+def _error(error: Any, transient: bool) -> Any:
+    return {"type": error["type"], "message": error["message"], "transient": transient}
+
+
+class Store:
+    """A store of the product, and what the model's store lets one see."""
+
+    def __init__(self, world: World, path: str | None = None) -> None:
+        self.world = world
+        self.clock = WorldClock(world=world)
+        self.inner = SQLiteStore(path, clock=self.clock) if path else RewindStore(clock=self.clock)
+        self.gone: set[tuple[str, int]] = set()
+        self.requests: dict[str, Any] = {}
+        self.reader = Product_(self.inner, process=process(0))
+        self._log: dict[str, list[Event]] = {}
+        self._attempts: dict[str, int] = {}
+
+    @property
+    def log(self) -> dict[str, list[Event]]:
+        """What is stored, in the words of the model."""
+        for head in self.inner.heads(limit=100):
+            known = self._log.setdefault(head.run_id, [])
+            if head.head_seq > len(known):
+                for record in self.inner.read(head.run_id, len(known)):
+                    if isinstance(record.event, e.StepStarted):
+                        self._attempts[head.run_id] = record.event.attempt
+                    data = in_words_of_the_model(record.event, self, self._attempts.get(head.run_id, 0))
+                    known.append(Event(record.seq, TYPES.get(record.type, record.type), data, record))
+        return dict(sorted(self._log.items(), key=lambda item: item[1][0].record.position))
+
+    def power_cut(self) -> None:
+        self.inner.power_cut()
+        self._log.clear()
+
+    @property
+    def order(self) -> range:
+        return range(self.inner.last_position())
+
+    @property
+    def newest(self) -> dict[str, str]:
+        return {scope: newest for scope, newest in self.inner.index_rows("lines")}
+
+    @property
+    def effects(self) -> dict[tuple[str, str], Any]:
+        return {(row[0], row[1]): row for row in self.inner.index_rows("effects")}
+
+    @property
+    def table(self) -> list[str]:
+        """The user's own rows."""
+        calls = {x.data["call_id"]: x.data for log in self.log.values() for x in log if x.type == "tool.started"}
+        return [
+            event.data["call_id"]
+            for log in self.log.values()
+            for event in log
+            if event.type == "tool.completed" and calls[event.data["call_id"]]["policy"] == "transactional"
+        ]
+
+    def state(self, run_id: str, upto: int | None = None) -> State:
+        head = self.inner.head(run_id)
+        return State(RunState() if head is None else self.reader.fold_at(run_id, upto), self)
+
+    def parts(self, run_id: str) -> list[tuple[str, int | None]]:
+        """The runs whose steps are this one's, oldest first, each with how much of it."""
+        parts: list[tuple[str, int | None]] = [(run_id, None)]
+        while run_id in self.log and (first := self.log[run_id][0].data)["link"] in ("retry", "fork"):
+            run_id = first["base"]["run_id"]
+            parts.insert(0, (run_id, first["base"]["seq"]))
+        return parts
+
+    def line(self, run_id: str, upto: int | None = None) -> list[Event]:
+        parts = self.parts(run_id)
+        parts[-1] = (run_id, upto)
+        return [event for part, last in parts for event in self.log.get(part, [])[:last]]
+
+
+class State:
+    """The folded state of the product, by the model's names."""
+
+    def __init__(self, state: RunState, store: Store | None = None) -> None:
+        self.product = state
+        self.store = store
+
+    def dump(self) -> str:
+        return dump_bytes(self.product.dump()).decode()
+
+    @classmethod
+    def load(cls, text: str) -> State:
+        return cls(RunState.load(orjson.loads(text)))
+
+    def apply(self, event: Event) -> None:
+        self.product.apply(event.record)
+
+    @property
+    def status(self) -> str:
+        status = self.product.status.status
+        return STATUSES.get(status, status)
+
+    @property
+    def output(self) -> Any:
+        log = self.store.log[self.product.run_id]
+        return log[self.product.seq - 1].data if self.product.status.terminal else None
+
+    @property
+    def waits(self) -> list[str]:
+        return [wait["id"] for wait in self.product.status.waits]
+
+    @property
+    def woken(self) -> bool:
+        return self.product.status.woken
+
+    @property
+    def scope(self) -> str:
+        return self.product.status.scope
+
+    @property
+    def epoch(self) -> int:
+        return self.product.status.epoch
+
+    @property
+    def index(self) -> int:
+        return self.product.steps.last_index
+
+    @property
+    def redo(self) -> str | None:
+        return self.product.steps.redo
+
+    @property
+    def uses(self) -> dict[str, int]:
+        return self.product.steps.uses
+
+    @property
+    def step(self) -> Any:
+        opened = self.product.steps.open
+        return opened and opened.dump()
+
+    @property
+    def done(self) -> dict[str, Any]:
+        """step -> its recorded result."""
+        found, step = {}, ""
+        for event in self.store.line(self.product.run_id, self.product.seq):
+            if event.type == "step.started":
+                step = event.data["id"]
+            if event.type == "step.completed":
+                found[step] = event.data["result"]
+        return found
+
+    @property
+    def context(self) -> Any:
+        """What is committed."""
+        records = [event.record for event in self.store.line(self.product.run_id, self.product.seq)]
+        return {
+            "messages": [{"role": x.role, "content": x.content} for x in messages(records) if x.committed],
+            "memory": self.product.memory.committed,
+            "plan": {task["id"]: task["status"] for task in self.product.plan.base},
+        }
+
+    @property
+    def calls(self) -> dict[str, Any]:
+        return {key: CallView(call, self.args_at(call.args_seq)) for key, call in self.product.calls.known.items()}
+
+    def args_at(self, at: int) -> Any:
+        """The args of the tool.started at a place in the line, restarts included."""
+        run_id = self.product.run_id
+        while run_id in self.store.log:
+            offset = self.store.reader.fold_at(run_id, 1).offset
+            if at > offset:
+                return self.store.log[run_id][at - offset - 1].data.get("args")
+            run_id = self.store.log[run_id][0].data["base"]["run_id"]
+        return None
+
+    def unresolved(self) -> dict[str, Any]:
+        return {key: call for key, call in self.calls.items() if call.unresolved}
+
+    @property
+    def approvals(self) -> dict[str, Any]:
+        return {key: {"decision": each.decision, "args": self.asked_at(each.asked_seq)} for key, each in
+                self.product.approvals.known.items()}  # fmt: skip
+
+    def asked_at(self, at: int) -> Any:
+        return self.args_at(at)
+
+    @property
+    def inbox(self) -> list[Any]:
+        by_id = {x.data["signal_id"]: x.data["payload"] for log in self.store.log.values() for x in log
+                 if x.type == "signal.received"}  # fmt: skip
+        return [[at, by_id[signal_id]] for at, signal_id, _ in self.product.inbox.signals]
+
+
+class CallView:
+    def __init__(self, call: Any, args: Any) -> None:
+        self.args = args
+        for name in ("tool", "policy", "step", "attempt", "status", "unresolved", "sent", "maybe"):
+            setattr(self, name, getattr(call, name))
+
+
+# A process.
+
+
+class Ticking(Product_):
+    """A journal that may die at each append."""
+
+    dead: Crash | None = None
+    world: World
+
+    def tick(self, where: str) -> None:
+        if self.dead:
+            raise self.dead
+        try:
+            self.world.tick(where)
+        except Crash as crash:
+            self.dead = crash
+            raise
+
+    def append(self, run_id: Any, events: Iterable[Any] = (), **how: Any) -> Any:
+        drafts = list(events)
+        where = TYPES.get(drafts[0].TYPE, drafts[0].TYPE)
+        self.tick(f"before {where}")
+        records = super().append(run_id, drafts, **how)
+        self.tick(f"after {where}")
+        return records
+
+
+class LabTool(ProductTool[..., Any]):
+    """A tool of the model as one of the product, in one process."""
+
+    def __init__(self, tool: Tool, log: Ticking) -> None:
+        super().__init__(
+            tool.fn, tool.name, tool.policy, key=tool.key, key_ttl_s=tool.ttl, reconcile=tool.find, on_unknown=tool.on_unknown
+        )
+        self.log = log
+
+    def bind(self, args: Any, kwargs: Any) -> Any:
+        return plain(dict(kwargs))
+
+    def invoke(self, args: Any, key: str, tx: Any = None) -> Any:
+        return failing(self.log, lambda: self.fn(args, key))
+
+
+def failing(log: Ticking, body: Callable[[], Any]) -> Any:
+    try:
+        return body()
+    except Exception:
+        log.tick("after failure")
+        raise
+
+
+class LabRunner(Runner):
+    """A runner with the model's boundaries around the bodies of tools."""
+
+    log: Ticking
+
+    def _check_lease(self, run_id: str, epoch: int) -> None:
+        self.log.tick("before effect")
+        super()._check_lease(run_id, epoch)
+
+    def open(self, claim: Claim, code: str = "") -> Any:
+        run, core, caller = super().open(claim, code)
+        ending = caller._ending
+
+        def judged(*args: Any, **how: Any) -> Any:
+            end = ending(*args, **how)
+            self.log.tick("after effect")
+            return end
+
+        caller._ending = judged  # type: ignore[method-assign]
+        return run, core, caller
+
+
+class Journal:
+    """A process that runs agents, and people who speak to runs."""
+
+    def __init__(self, store: Store, *tools: Tool, patience: int = 3) -> None:
+        self.store = store
+        self.log = Ticking(store.inner, by="lab", process=process(0))
+        self.log.world = store.world
+        self.tools = {tool.name: LabTool(tool, self.log) for tool in tools}
+        self.runner = LabRunner(self.log, self.tools, patience=patience)
+        self.notified: list[Any] = []
+
+    def start(
+        self, run_id: str, link: str = "", of: str = "", at: int | None = None, again: Iterable[str] = ()
+    ) -> None:
+        if not link:
+            self.log.enqueue("lab", run_id=run_id)
+        elif link == "retry":
+            self.log.retry(of, again=again, new_run_id=run_id)
+        elif link == "restart":
+            self.log.restart(of, new_run_id=run_id)
+        else:
+            self.log.fork(of, at, new_run_id=run_id)
+
+    def run(self, agent: Any, run_id: str) -> State:
+        head = self.store.inner.head(run_id)
+        if head is None:
+            self.start(run_id)
+        elif head.status == "scheduled_retry":
+            self.store.clock.sleep(10)
+        pid = FIRST_PID + len(OWNERS)
+        OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
+        self.log.process = process(pid)
+        left: list[BaseException] = []
+
+        def run_of(run: Run) -> Any:
+            try:
+                return agent(RunView(run, self))
+            except Crash as crash:
+                self.log.dead = crash
+                raise
+            except Exception as error:
+                left.append(error)
+                raise
+
+        try:
+            self.runner.run(AGENT(run_of, lambda run: run), run_id)
+        except (f.RunFailed, f.RunCancelled, f.RunWaiting):
+            pass
+        except f.Mistake:
+            raise
+        except Exception as error:
+            if error not in left:
+                raise
+        return self.store.state(run_id)
+
+    def testify(self, run_id: str, end: Any, word: str) -> None:
+        said = e.ToolResolved(end["call_id"], end["attempt"], word, end.get("result"), late=True)
+        self.runner.testify(run_id, said)
+
+    def resolve(self, run_id: str, call_id: str, outcome: str, result: Any = None) -> None:
+        self.log.resolve(run_id, call_id, outcome, result)  # type: ignore[arg-type]
+
+    def answer(self, run_id: str, approval_id: str, decision: str, args: Any = None) -> None:
+        self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args)], expect=None)
+
+    def signal(self, run_id: str, payload: Any) -> None:
+        self.log.signal(run_id, "lab", payload)
+
+    def cancel(self, run_id: str) -> None:
+        self.log.append(run_id, [e.RunCancelRequested("", "now")], expect=None)
+
+
+class Memory(dict[str, Any]):
+    """`run.memory` as the model has it."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.state.memory)
+        self.run = run
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.run.memory[key] = value
+        super().__setitem__(key, copy.deepcopy(value))
+
+
+class RunView:
+    """A run of the product, by the model's names."""
+
+    def __init__(self, run: Run, journal: Journal) -> None:
+        self.product = run
+        self.journal = journal
+        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
+            setattr(self, name, getattr(run, name))
+
+    @property
+    def state(self) -> State:
+        return State(self.product.core.state, self.journal.store)
+
+    @property
+    def context(self) -> Any:
+        state = self.product.state
+        return {
+            "messages": [{"role": message.role, "content": message.content} for message in state.messages],
+            "memory": state.memory,
+            "plan": {task["id"]: task["status"] for task in state.plan.tasks},
+        }
+
+    @property
+    def memory(self) -> Memory:
+        return Memory(self.product)
+
+    def plan(self, task_id: str, status: str) -> None:
+        plan = self.product.plan
+        known = {task["id"] for task in plan.tasks}
+        if task_id in known:
+            plan.update(task_id, status)
+        else:
+            plan.set([*plan.tasks, {"id": task_id, "title": task_id, "status": status}])
+
+    def _tool(self, tool: Tool) -> LabTool:
+        return LabTool(tool, self.journal.log)
+
+    def call(self, tool: Tool, **args: Any) -> Any:
+        return self.product.call(self._tool(tool), **args)
+
+    def parallel(self, *asks: tuple[Tool, Any]) -> list[Any]:
+        return self.product.parallel([(self._tool(tool), args) for tool, args in asks])
+
+    def model(self, name: str, request: Any, call: Any, check: Any = bool) -> Any:
+        def ask(asked: Any) -> Any:
+            if check(answer := call(asked)):
+                return answer
+            raise f.Transient("rejected")
+
+        return self.product.model(name, self._noted(request), lambda asked: failing(self.journal.log, lambda: ask(asked)))
+
+    def _noted(self, request: Any) -> Any:
+        """The log holds the digest of a request; the world remembers which it is of."""
+        args = plain({"request": request})
+        self.journal.store.requests[digest(args)] = args
+        return request
+
+    # One call, in parts: for a test that ends calls in another order than it asks.
+
+    @property
+    def _caller(self) -> Caller:
+        return self.product._caller
+
+    def _target(self, tool: Tool) -> Any:
+        if tool.policy == "model":
+            return ModelTarget(tool.name, lambda request: tool.fn({"request": request}, ""))
+        return ToolTarget(self._tool(tool))
+
+    def _identify(self, tool: Tool, args: Any) -> str:
+        if tool.policy == "model":
+            self._noted(args["request"])
+        entry = self._caller.entry()
+        call_id = self.product.drive(self._caller.identify(entry, self._target(tool), plain(args), ""))
+        entry.asks[call_id] += 1
+        return call_id
+
+    def _recorded(self, call_id: str, tool: Tool) -> Any:
+        entry = self._caller.entry()
+        return self.product.drive(self._caller.recorded(entry, call_id, self._target(tool), {}))
+
+    def _start(self, call_id: str, tool: Tool, args: Any) -> int:
+        return self.product.drive(self._caller.start(self._caller.entry(), call_id, self._target(tool), plain(args)))
+
+    def _finish(self, call_id: str, tool: Tool, args: Any, attempt: int) -> Any:
+        entry = self._caller.entry()
+        return self.product.drive(self._caller.finish(entry, call_id, self._target(tool), plain(args), attempt))
+
+
+@dataclass
+class Product:
+    """What stands in for the module `reference_model`."""
+
+    where: str = "memory"
+    stores: list[Any] = field(default_factory=list)
+    folder: Any = None
+
+    Tool, World, State, Journal, Crash, LIVE = Tool, World, State, Journal, Crash, LIVE
+    Transient, DidNotHappen, NotSent = f.Transient, f.DidNotHappen, f.NotSent
+    Suspend, Fenced, Cancelled, Completed = f.Suspend, f.Fenced, f.Cancelled, f.Completed
+    PlanChanged, StepDiverged, Mistake, StepDone = f.PlanChanged, f.StepDiverged, f.Mistake, f.StepDone
+    Misuse, RunBusy, Refused, KeyReused = f.NestedStep, f.RunBusy, AppendRefused, f.KeyReused
+    Rejected, CallOutcomeUnknown, CallFailed, StepFailed = f.Rejected, f.CallOutcomeUnknown, f.CallFailed, f.StepFailed
+    TERMINAL = reference_model.TERMINAL
+    key_of = staticmethod(call_key)
+
+    def Store(self, world: World) -> Store:  # noqa: N802 - the model's class
+        if self.where == "memory":
+            return Store(world)
+        if self.folder is None:
+            self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None)
+        store = Store(world, f"{self.folder.name}/{len(self.stores)}.db")
+        self.stores.append(store.inner)
+        return store
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()
+        self.stores.clear()
+        OWNERS.clear()
+        if self.folder is not None:
+            with suppress(OSError):
+                self.folder.cleanup()
+            self.folder = None
+
+
+# Comparing the two.
+
+UNKNOWN = re.compile(r"[\w ]+ \(([^()]+)\) may have happened, and nobody knows")
+EXTRA = {"expires", "keyed", "calls", "base", "worker", "text", "note", "late", "signal_id", "name", "reason"}
+
+
+def words(value: Any) -> Any:
+    """A value without the product's own wording."""
+    return json.loads(UNKNOWN.sub(r"\1", json.dumps(value)))
