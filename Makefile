@@ -36,6 +36,7 @@ lint: $(VENV)/dev.stamp  ## ruff, mypy and pyright
 	@$(PY) -m pyright
 
 docs: $(VENV)/dev.stamp  ## Check the documents: every snippet runs, every command is described
+	@$(PY) docs/generate.py
 	@$(PYTEST) tests/test_docs.py $(ARGS)
 
 requirements: $(VENV)/dev.stamp  ## List the requirements that no test of the last run proves

@@ -12,6 +12,7 @@ from . import exits
 from .app import App, color_of
 from .output import progress, styled
 from .safe import dumps, line, preview
+from .states import state_lines
 
 if TYPE_CHECKING:
     from runjournal.journal import Journal
@@ -149,8 +150,6 @@ class _Session:
 
     def _state(self) -> None:
         from runjournal.reports import state_as_json
-
-        from .replay import state_lines
 
         found = state_as_json(self._stepper.state)
         self._write(state_lines(found) if self._app.plain else [dumps(found)])

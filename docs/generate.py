@@ -690,13 +690,13 @@ def _function(name: str, function: Callable[..., Any], level: str) -> Iterator[s
 
 
 def public_methods(cls: type) -> dict[str, Any]:
-    """The public methods of a class, in the order of the source, those that it inherits first."""
+    """The public methods of a class, in the order of the source, those that it inherits first; not the handlers of events."""
     return {
         name: getattr(cls, name)
         for base in reversed(cls.__mro__)
         if base.__module__.startswith("runjournal.")
         for name, value in vars(base).items()
-        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, classmethod))
+        if not name.startswith(("_", "on_")) and (inspect.isfunction(value) or isinstance(value, classmethod))
     }
 
 
@@ -800,7 +800,7 @@ def _folds() -> Iterator[str]:
         methods = [
             f"{each}()"
             for each in public_methods(type(part))
-            if not each.startswith(("on_", "begin", "commit", "drop", "dump", "load"))
+            if not each.startswith(("begin", "commit", "drop", "dump", "load"))
         ]
         rows.append((f"`{name}`", _first(module), ", ".join(f"`{each}`" for each in [*names, *methods])))
     yield from ["The parts of a state:", ""]

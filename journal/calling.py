@@ -323,7 +323,7 @@ class Caller:
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Json]:
         """The effect, and its outcome; what may be tried again within the ask is."""
         core = self.core
-        entry.flights[call_id] = True
+        entry.flights[call_id] = core.driver.current()
         try:
             while True:
                 sent = yield from self.attempt(entry, call_id, target, args, attempt)
@@ -357,7 +357,7 @@ class Caller:
             if not cuttable:
                 self._testify(target, call_id, attempt, ended)
 
-        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late)
+        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
         if isinstance(ended.error, f.Stop):
             core.stop(ended.error)
             raise ended.error

@@ -32,13 +32,14 @@ class Invoke(NamedTuple):
     """Run a body to its end; comes to an `Ended`.
 
     What is `cuttable` is dropped when its asker is cancelled; anything else is waited for. `late` is told of a body
-    that ends after it was cut.
+    that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop runs it in a thread.
     """
 
     body: Callable[[], Any]
     cuttable: bool
     timeout_s: float | None
     late: Callable[[Ended], None]
+    blocking: bool = True
 
 
 class Until(NamedTuple):
@@ -58,6 +59,10 @@ class Driver(Protocol):
 
     def alone(self) -> bool:
         """Whether nobody else can ask: no task or thread was made since the step began."""
+        ...
+
+    def current(self) -> object:
+        """Who asks: the task or thread."""
         ...
 
     def ring(self) -> None:

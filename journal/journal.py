@@ -61,14 +61,18 @@ class Journal(Logbook):
         RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged, StepDiverged, which
         no `except Exception` sees. `how` is what `enqueue` takes.
         """
+        run_id = self.begin(agent, run_id, input, **how)
+        return Runner(self).run(agent, run_id)
+
+    def begin(self, agent: object, run_id: str | None, input: Json, **how: Any) -> str:
+        """The id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
         kind = how.pop("kind", getattr(agent, "__name__", "agent"))
         run_id = run_id or self.new_run_id()
-        head = self.store.head(run_id)
-        if head is None:
+        if self.store.head(run_id) is None:
             self.enqueue(kind, input, run_id=run_id, **how)
         else:
             Runner(self).check_input(run_id, input)
-        return Runner(self).run(agent, run_id)
+        return run_id
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
         """Become the owner of a run that may go on; None if it may not. Raises RunBusy, RunNotDue, RunNotFound."""

@@ -45,6 +45,10 @@ class SyncDriver:
         """Whether no thread of `run.thread` lives."""
         return not any(thread.is_alive() and thread is not threading.current_thread() for thread in self.threads)
 
+    def current(self) -> threading.Thread:
+        """The thread that asks."""
+        return threading.current_thread()
+
     def ring(self) -> None:
         """Wake whoever waits."""
         with self._changed:
@@ -174,7 +178,7 @@ class Run(Context):
         """A step: a transaction on messages, memory and plan. A name and key are for one step; with `repeat`, a name
         is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled."""
         step_id, kind, blind = self._core.plan_step(name, key, repeat=repeat)
-        uses = self.state.steps.uses.get(name, 0) if repeat else 0
+        uses = self._core.state.steps.uses.get(name, 0) if repeat else 0
         with self._open(step_id, name, kind, key, blind=blind):
             yield
         if repeat:

@@ -47,9 +47,12 @@ class Claim(NamedTuple):
 class Runner:
     """Runs agents on a journal, in the thread that asks."""
 
-    def __init__(self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None) -> None:
+    def __init__(
+        self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None, *, patience: int = recoveries_max
+    ) -> None:
         self.log = log
         self.tools = tools or {}
+        self.patience = patience
 
     # Claiming.
 
@@ -82,7 +85,7 @@ class Runner:
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
             events.append(e.RunCancelled("a cancel was requested"))
-        elif stuck > recoveries_max:
+        elif stuck > self.patience:
             error = {"type": "RestartLoop", "message": f"{stuck} recoveries, and no call or step ended in between"}
             events.append(e.RunFailed(error, [], "restart_loop"))
         else:
@@ -147,7 +150,7 @@ class Runner:
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
         driver = SyncDriver(lambda events: self.log.append(run_id, events, epoch=epoch))
-        line = Line(self.log, run_id, lambda epoch: self._check_lease(run_id, epoch), self.notify)
+        line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         caller = Caller(core, lambda event: self.testify(run_id, event))
         return Run(core, driver, caller), core, caller
@@ -155,7 +158,7 @@ class Runner:
     def notify(self, waits: list[dict[str, str]]) -> None:
         """People are told as soon as that is saved; nobody listens here."""
 
-    def _check_lease(self, run_id: str, epoch: int) -> None:
+    def check_lease(self, run_id: str, epoch: int) -> None:
         """Directly before a call: is the run still ours?"""
         head = self.log.store.head(run_id)
         if head is None or (head.status, head.epoch) != ("running", epoch):
@@ -166,7 +169,7 @@ class Runner:
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
         unknown: dict[str, str] = {}
-        for call_id, call in calls.items():
+        for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
                 tool = self.tools.get(call.tool)
                 event = core.line.event_at(call.args_seq)
@@ -259,8 +262,8 @@ class Runner:
 
 def code_version(agent: Callable[..., Any]) -> str:
     """SHA-256 in hex of the source of the agent's module, "" where there is none: whether the code is today's."""
-    source = inspect.getsourcefile(inspect.unwrap(agent)) if callable(agent) else None
     try:
+        source = inspect.getsourcefile(inspect.unwrap(agent))
         return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
-    except OSError:
+    except (OSError, TypeError):  # it is no function, or its source isn't here
         return ""

@@ -31,6 +31,11 @@ class Target(Protocol):
     timeout_s: float | None
     into: Callable[[Json], Any] | None
 
+    @property
+    def is_async(self) -> bool:
+        """Whether its body is a coroutine function."""
+        ...
+
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """The intent."""
         ...
@@ -59,6 +64,11 @@ class ToolTarget:
         self.tool = tool
         self.name, self.policy, self.on_unknown = tool.name, tool.policy, tool.on_unknown
         self.timeout_s, self.into = tool.timeout_s, tool.into
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its body is a coroutine function."""
+        return self.tool.is_async
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """The intent, before the effect."""
@@ -125,6 +135,11 @@ class ModelTarget:
         self.into = into
         self.usage = usage or usage_of
         self.fingerprint = fingerprint
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `call` is a coroutine function."""
+        return inspect.iscoroutinefunction(self.call)
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:  # noqa: ARG002 - a tool needs it
         """The intent. The request is held as its digest: the answer must come back, the question is asked anew."""

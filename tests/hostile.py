@@ -219,7 +219,8 @@ def transcript() -> bytes:
         base | {"type": "summary", "summary": TEXT, "leafUuid": TEXT},
         base | {"type": TEXT, TEXT: TEXT, "timestamp": TEXT},
     ]  # fmt: skip
-    return b"".join(json.dumps(each).encode() + b"\n" for each in lines) + TEXT.encode() + b'\n{"a": "' + b"\x9b" + b'"}\n'
+    bad = TEXT.encode() + b'\n{"a": "\x9b"}\n'
+    return b"".join(json.dumps(each).encode() + b"\n" for each in lines) + bad
 
 
 def blob_row(path: str | Path, body: bytes) -> str:

@@ -14,6 +14,7 @@ import sys
 import termios
 import traceback
 from pathlib import Path
+from typing import Any
 
 import click
 import hostile
@@ -152,7 +153,7 @@ def filled(words, folder, number):
     return [names.get(word, word) for word in words]
 
 
-FORMATS = {
+FORMATS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "wide table": (["--no-pager"], {"columns": 200}),
     "narrow table": ([], {"columns": 40}),
     "no colour": (["--no-pager"], {"NO_COLOR": "1"}),
@@ -258,7 +259,7 @@ def run_reader(place, *words):
 
 
 def test_reading_runs_nothing(tmp_path):
-    """Reading, folding, replaying, auditing and exporting a hostile store imports, runs and opens nothing but the store.
+    """Reading, folding, auditing and exporting a hostile store imports, runs and opens nothing but the store.
 
     An audit hook of Python sees every import, exec, compile, unpickling, new process, socket, library and opened file.
     """

@@ -131,7 +131,8 @@ def create_file(path: str) -> None:
         return
     except OSError as error:
         kind = StoreReadOnly if isinstance(error, PermissionError) or error.errno == 30 else StoreUnavailable  # noqa: PLR2004 - EROFS
-        raise kind(f"{path}: can't be made: {error.strerror}") from error
+        advice = "check owner and mode of the folder" if kind is StoreReadOnly else "check the path and the disk"
+        raise kind(f"{path}: can't be made: {error.strerror}; {advice}") from error
 
 
 def read_header(path: str) -> Header | None:

@@ -16,6 +16,9 @@ from model.programs import OWN, POLICIES, Program
 
 
 
+COUNTS: Counter[str] = Counter()  # what was really tried
+
+
 class Lab:
     """A world, a journal, a machine that dies as planned, and people who tell the truth."""
 

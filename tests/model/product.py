@@ -331,7 +331,8 @@ class State:
         return None
 
     def unresolved(self) -> dict[str, Any]:
-        return {key: call for key, call in self.calls.items() if call.unresolved}
+        calls = self.calls
+        return {key: calls[key] for key in self.product.calls.unresolved()}
 
     @property
     def approvals(self) -> dict[str, Any]:
@@ -432,12 +433,14 @@ class Journal:
     """A process that runs agents, and people who speak to runs."""
 
     def __init__(self, store: Store, *tools: Tool, patience: int = 3) -> None:
-        self.store = store
-        self.log = Ticking(store.inner, by="lab", process=process(0))
-        self.log.world = store.world
-        self.tools = {tool.name: LabTool(tool, self.log) for tool in tools}
-        self.runner = LabRunner(self.log, self.tools, patience=patience)
-        self.notified: list[Any] = []
+        self.store, self.given, self.patience = store, tools, patience
+        self.boot()
+
+    def boot(self) -> None:
+        self.log = Ticking(self.store.inner, by="lab", process=process(0))
+        self.log.world = self.store.world
+        tools = {tool.name: LabTool(tool, self.log) for tool in self.given}
+        self.runner = LabRunner(self.log, tools, patience=self.patience)
 
     def start(
         self, run_id: str, link: str = "", of: str = "", at: int | None = None, again: Iterable[str] = ()
@@ -452,6 +455,7 @@ class Journal:
             self.log.fork(of, at, new_run_id=run_id)
 
     def run(self, agent: Any, run_id: str) -> State:
+        self.boot()
         head = self.store.inner.head(run_id)
         if head is None:
             self.start(run_id)
@@ -477,6 +481,9 @@ class Journal:
         except (f.RunFailed, f.RunCancelled, f.RunWaiting):
             pass
         except f.Mistake:
+            raise
+        except Crash:
+            self.boot()  # the next one is another process
             raise
         except Exception as error:
             if error not in left:
@@ -635,14 +642,3 @@ class Product:
             with suppress(OSError):
                 self.folder.cleanup()
             self.folder = None
-
-
-# Comparing the two.
-
-UNKNOWN = re.compile(r"[\w ]+ \(([^()]+)\) may have happened, and nobody knows")
-EXTRA = {"expires", "keyed", "calls", "base", "worker", "text", "note", "late", "signal_id", "name", "reason"}
-
-
-def words(value: Any) -> Any:
-    """A value without the product's own wording."""
-    return json.loads(UNKNOWN.sub(r"\1", json.dumps(value)))

@@ -3,8 +3,6 @@
 The store is made and everything is read once from a harmless one, so that all modules are there before the hook is.
 """
 
-# ruff: noqa: S102, S301, S302, S307, S605, S606, S607 - the controls do what must not be done
-
 from __future__ import annotations
 
 import base64
@@ -20,15 +18,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import hostile  # noqa: E402 - from the folder above
-from click.testing import CliRunner  # noqa: E402
+import hostile
+from click.testing import CliRunner
 
-from runjournal.auditing import audit_store, verify_store  # noqa: E402
-from runjournal.cli.app import cli  # noqa: E402
-from runjournal.journal import Journal  # noqa: E402
-from runjournal.log.base import UnreadableEvent  # noqa: E402
-from runjournal.log.errors import JournalError  # noqa: E402
-from runjournal.transfer import export_runs, import_jsonl  # noqa: E402
+from runjournal.auditing import audit_store, verify_store
+from runjournal.cli.app import cli
+from runjournal.journal import Journal
+from runjournal.log.base import UnreadableEvent
+from runjournal.log.errors import JournalError
+from runjournal.transfer import export_runs, import_jsonl
 
 FORBIDDEN = (
     "import", "exec", "compile", "pickle.", "marshal.", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "os.fork",
@@ -59,7 +57,8 @@ def payloads() -> list[Any]:
 
 def rows() -> list[hostile.Row]:
     """Events of types and shapes that nobody should follow anywhere."""
-    envelope: dict[str, Any] = {"v": 1, "at": "2026-01-01T00:00:00.000000Z", "by": "os:system", "epoch": 0, "step": None}
+    envelope: dict[str, Any] = {"v": 1, "at": "2026-01-01T00:00:00.000000Z", "by": "os:system"}
+    envelope |= {"epoch": 0, "step": None}
     first = {"kind": "os:system", "input": payloads(), "title": "__import__('os')", "tags": {"a": "b"}}
     start = b'{"v":1,"at":"x","by":"x","step":null,"prev":' + hostile.PREV
     nested = start + b',"epoch":0,"data":' + b'{"a":' * 900 + b"1" + b"}" * 901
@@ -68,14 +67,16 @@ def rows() -> list[hostile.Row]:
     return [
         ("run.queued", envelope | {"data": first}),
         *((topic, envelope | {"data": {"value": each}}) for topic in TOPICS for each in payloads()),
-        *(("note.added", envelope | {"data": {"text": each, "code": topic}}) for topic in TOPICS for each in payloads()),
+        *(("note.added", envelope | {"data": {"text": each, "code": topic}}) for topic in TOPICS
+          for each in payloads()),
         *(("message.appended", envelope | {"data": {"role": "user", "content": each}}) for each in payloads()),
         *(("memory.set", envelope | {"data": {"key": topic, "value": payloads()}}) for topic in TOPICS),
         ("x.deep", nested), ("note.added", nested), ("note.added", huge), ("x.huge", huge),
         ("note.added", envelope | {"v": 10**15, "data": {}}), ("note.added", envelope | {"v": "os:system", "data": {}}),
         ("tool.completed", envelope | {"ext": {"result": odd}, "data": {"call_id": "c", "attempt": 1}}),
         ("tool.completed", envelope | {"ext": {"result": odd | {"sha256": "a" * 64, "bytes": 2**53}}, "data": {}}),
-        ("note.added", envelope | {"ext": "os:system", "enc": {"alg": "os:system", "kid": "../key"}, "data": {"text": ""}}),
+        ("note.added", envelope | {"ext": "os:system", "data": {"text": ""}}),
+        ("note.added", envelope | {"enc": {"alg": "os:system", "kid": "../key"}, "data": {"text": ""}}),
     ]  # fmt: skip
 
 
@@ -85,7 +86,8 @@ def make(path: str) -> None:
     with Journal.open(path) as journal:
         lines = [{"blob": digest, "missing": True} for digest in (ODD, "a" * 64)]
         lines += hostile.chained("evil", rows())
-        for number, body in enumerate((DEEP, HUGE, base64.b64encode(PICKLE), b"__import__('os').system('touch PWNED6')")):
+        bodies = (DEEP, HUGE, base64.b64encode(PICKLE), b"__import__('os').system('touch PWNED6')")
+        for number, body in enumerate(bodies):
             lines += hostile.chained(f"evil-{number}", [("run.queued", body)])
         import_jsonl(journal, hostile.export_of(lines).splitlines(keepends=True), "evil.jsonl")
     hostile.blob_row(path, PICKLE)
@@ -156,14 +158,14 @@ def main(what: str) -> None:
     make("warm.db")
     read("warm.db")
     todo = controls()
-    allowed = {os.path.abspath(f"runs.db{end}") for end in ("", "-wal", "-shm")}
+    allowed = {str(Path(f"runs.db{end}").absolute()) for end in ("", "-wal", "-shm")}
     seen: list[tuple[str, str]] = []
     armed = False
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if armed and event.startswith(FORBIDDEN) and event != "socket.gethostname":
             if event == "open" and isinstance(args[0], str):
-                name = os.path.abspath(args[0])
+                name = str(Path(args[0]).absolute())
                 if name in allowed or OURS.fullmatch(name):
                     return
             seen.append((event, repr(args)[:300]))
@@ -180,7 +182,12 @@ def main(what: str) -> None:
                 each()
     armed = False
     sys.stdout = held
-    found = {"events": seen, "done": done, "unreadable": unreadable, "files": sorted(os.listdir())}
+    found = {
+        "events": seen,
+        "done": done,
+        "unreadable": unreadable,
+        "files": sorted(each.name for each in Path().iterdir()),
+    }
     print(json.dumps(found))  # noqa: T201 - the test reads it
 
 

@@ -1,0 +1,106 @@
+"""`AsyncJournal`: the same journal, running asyncio agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from runjournal.log import events as e
+from runjournal.log.base import Json
+from runjournal.log.codec import plain
+from runjournal.log.errors import AppendRefused
+
+from . import failures as f
+from .async_run import AsyncCore, AsyncDriver, AsyncRun
+from .calling import Caller
+from .journal import Journal
+from .line import Line
+from .running import Claim, Runner, code_version
+
+AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
+
+
+class AsyncJournal(Journal):
+    """A journal whose `run_async` runs asyncio agents. Its other verbs are those of `Journal`, and don't wait."""
+
+    async def run_async(
+        self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Any
+    ) -> Json:
+        """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
+        run_id = self.begin(agent, run_id, input, **how)
+        return await AsyncRunner(self).run_async(agent, run_id)
+
+
+class AsyncRunner(Runner):
+    """Runs asyncio agents, each in a task of its own, so that a cancel that came from outside is known."""
+
+    def open_async(self, claim: Claim, code: str = "") -> tuple[AsyncRun, AsyncCore, Caller]:
+        """The run of a claim, with its core and its calls."""
+        run_id, epoch = claim.run_id, claim.epoch
+        driver = AsyncDriver(lambda events: self.log.append(run_id, events, epoch=epoch))
+        line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
+        core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
+        caller = Caller(core, lambda event: self.testify(run_id, event))
+        return AsyncRun(core, driver, caller), core, caller
+
+    async def run_async(self, agent: AsyncAgent, run_id: str) -> Json:
+        """Go on with a run, or say how it ended."""
+        code = code_version(agent)
+        claim = self.claim(run_id, code=code)
+        if claim is None:
+            return self.outcome(run_id)
+        run, core, caller = self.open_async(claim, code)
+        try:
+            self.triage(core, caller, run)
+        except f.Suspend:
+            return self.outcome(run_id)
+        error, cancelled = await self._own(agent, run, core)
+        return self._settle(run, core, claim, error, cancelled)
+
+    async def _own(
+        self, agent: AsyncAgent, run: AsyncRun, core: AsyncCore
+    ) -> tuple[asyncio.Task[Any], BaseException | None]:
+        task = asyncio.get_running_loop().create_task(_call(agent, run, core))
+        cancelled: BaseException | None = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled, core.leaving = cancelled or error, True
+                core.stop(f.Released("the run's caller cancelled it"))
+                task.cancel()
+        return task, cancelled
+
+    def _settle(
+        self, run: AsyncRun, core: AsyncCore, claim: Claim, task: asyncio.Task[Any], cancelled: BaseException | None
+    ) -> Json:
+        """What became of the agent's task becomes of the run."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        stop = core.stopped or (f.stop_in(error) if error else None)
+        if isinstance(stop, f.Suspend | f.Completed):
+            return self.outcome(claim.run_id)
+        if isinstance(stop, f.Cancelled):
+            self.log.append(claim.run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
+            return self.outcome(claim.run_id)
+        if isinstance(stop, f.Fenced):
+            raise f.RunBusy(f"run {claim.run_id} was taken over by another owner: this one has stopped") from stop
+        if stop is not None or (error is not None and not isinstance(error, Exception | asyncio.CancelledError)):
+            with suppress(AppendRefused):
+                self.log.append(claim.run_id, [e.RunRequeued("released")], epoch=claim.epoch)
+            raise cancelled or stop or error or AssertionError
+        if error is None:
+            output = plain(task.result())
+            run.drive(core.append(e.RunCompleted(output)))
+            return output
+        if isinstance(error, asyncio.CancelledError):
+            error = TimeoutError("the agent was cancelled by itself")
+        run.drive(core.append(self.ending(error, core)))
+        raise error
+
+
+async def _call(agent: AsyncAgent, run: AsyncRun, core: AsyncCore) -> Any:
+    output = await agent(run)
+    core.alive()
+    return output
