@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import click
@@ -22,6 +23,7 @@ GAP: Final = "  "
 _layout_rows: Final = 200
 _chunk_chars: Final = 32_768
 _narrow_min: Final = 8
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 STYLES: Final[dict[str, dict[str, Any]]] = {
     "title": {"bold": True},
@@ -255,6 +257,19 @@ def moment(text: str | None) -> str:
     if text and len(text) >= len("2026-11-29T13:28:05"):
         text = f"{text[:10]} {text[11:19]}Z"
     return line(text or "", 40)
+
+
+def duration(began: str | None, ended: str | None) -> str:
+    """The time between two stored times, as people say it; nothing where one is missing."""
+    try:
+        seconds = (datetime.fromisoformat(ended or "") - datetime.fromisoformat(began or "")).total_seconds()
+    except ValueError:
+        return ""
+    if abs(seconds) < _MINUTE_S:
+        return f"{seconds:.2f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
+    if abs(seconds) < _HOUR_S:
+        return f"{seconds // 60:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h" if abs(seconds) < _DAY_S else f"{seconds / _DAY_S:.1f} d"
 
 
 def amount(number: int | None) -> str:

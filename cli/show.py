@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +16,7 @@ from .output import (
     Column,
     amount,
     document,
+    duration,
     emit,
     moment,
     plural,
@@ -44,7 +44,6 @@ message_chars_max: Final = 2000
 LINES_SHOWN: Final = 200
 audit_events_max: Final = 20_000
 """The audit of a longer run is left to `runjournal audit`, or --audit, so that this comes at once."""
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
 @command(
@@ -227,19 +226,6 @@ def _call_json(row: CallRow) -> dict[str, Any]:
     from runjournal.projections.status import reference
 
     return row._asdict() | {"args": reference(row.args), "outcome": reference(row.outcome)}
-
-
-def duration(began: str | None, ended: str | None) -> str:
-    """The time between two stored times, as people say it; nothing where one is missing."""
-    try:
-        seconds = (datetime.fromisoformat(ended or "") - datetime.fromisoformat(began or "")).total_seconds()
-    except ValueError:
-        return ""
-    if abs(seconds) < _MINUTE_S:
-        return f"{seconds:.2f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
-    if abs(seconds) < _HOUR_S:
-        return f"{seconds // 60:.0f} min"
-    return f"{seconds / _HOUR_S:.1f} h" if abs(seconds) < _DAY_S else f"{seconds / _DAY_S:.1f} d"
 
 
 # --- the summary -------------------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from .states import state_lines
 
 if TYPE_CHECKING:
     from runjournal.journal import Journal
-    from runjournal.reports import Change, Position, Stepper
+    from runjournal.reports import Change
+
+    from .stepper import Position, Stepper
 
 _changes_shown: Final = 20
 _value_chars: Final = 100
@@ -35,7 +37,7 @@ _HELP: Final = (
 
 def walk(app: App, journal: Journal, run_id: str, at: int | None, *, force: bool) -> int:
     """Walk through a run from an event on, the first by default; gives the exit code."""
-    from runjournal.reports import Stepper
+    from .stepper import Stepper
 
     session = _Session(app, Stepper(journal, run_id, force=force), color=color_of(app, sys.stdout))
     keys = app.plain and sys.stdin.isatty() and sys.stdout.isatty()

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import exits
 from .app import App
-from .output import STATUS_STYLES, cut, emit, is_utf8, plural, progress, records, styled, terminal_width, width_of
+from .output import (
+    STATUS_STYLES,
+    cut,
+    duration,
+    emit,
+    is_utf8,
+    moment,
+    plural,
+    progress,
+    records,
+    styled,
+    terminal_width,
+    width_of,
+)
 from .safe import ELLIPSIS, line
 
 if TYPE_CHECKING:
@@ -173,8 +186,6 @@ def _titled(span: Span) -> tuple[str, str, str]:
 
 
 def _took(span: Span, now: str) -> str:
-    from .show import duration
-
     if span.status == "not here":
         return ""
     text = duration(span.began_at, span.ended_at or now)
@@ -210,16 +221,11 @@ def _waterfall(journal: Journal, head: Head, at: int | None, found: Iterator[Row
 
 
 def _axis(until: str, scale: _Scale) -> str:
-    from .output import moment
-    from .show import duration
-
     left, right = moment(scale.began), f"+{duration(scale.began, until)}"
     return styled(" " * (scale.label + _took_width + 3) + left + right.rjust(scale.width - len(left)), "dim")
 
 
 def _bar_line(row: Row, scale: _Scale, until: str, drawing: _Drawing) -> str:
-    from .show import duration
-
     span = row.span
     again = f" #{span.attempt}" if span.attempt > 1 else ""
     indent = "  " * min(len(row.lasts), _depth_shown // 2)

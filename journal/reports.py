@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-import orjson
-
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json, RecordedEvent, data_of
@@ -22,7 +20,7 @@ from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unf
 from runjournal.log.head import Head
 from runjournal.log.store import Checkpoint
 from runjournal.projections.calls import Call, Counts
-from runjournal.projections.state import RunState, dump_bytes
+from runjournal.projections.state import RunState
 from runjournal.projections.status import reference
 
 from . import checkpoints, loading
@@ -35,10 +33,6 @@ error_search_events_max: Final = 500
 """How far back the last error of a run is looked for."""
 progress_every_events: Final = 1000
 """How often whoever waits is told how far it is."""
-snapshots_max: Final = 32
-"""States that a `Stepper` keeps, to go back to."""
-snapshot_every_events: Final = 256
-
 T = TypeVar("T")
 Progress = Callable[[int, int | None], None]
 """Told how much is done, and of how much."""
@@ -145,13 +139,14 @@ def state_at(
     """
     upto = checked_seq(journal, run_id, at)
     found = None if whole else checkpoints.newest(journal.store, RunState, run_id, upto)
-    state = cast("RunState", found[0]) if found else _begin(journal, run_id)
+    state = cast("RunState", found[0]) if found else begin(journal, run_id)
     since = state.seq
     records = loading.chained(journal.store, run_id, since, upto, state.hash)
     return Folded(state.fold(told(records, upto - since, progress), force=force), since)
 
 
-def _begin(journal: Journal, run_id: str) -> RunState:
+def begin(journal: Journal, run_id: str) -> RunState:
+    """The state before the first event of a run."""
     return loading.begin(journal.store, loading.first(journal.store, run_id))
 
 
@@ -514,87 +509,6 @@ def _without_ids(record: RecordedEvent) -> Json:
     if isinstance(event, e.UnknownEvent | e.NewerEvent | e.UnreadableEvent):
         return event
     return {name: value for name, value in data_of(event).items() if name not in _IDS}
-
-
-# --- step by step --------------------------------------------------------------------------------------------------
-
-
-class Position(NamedTuple):
-    """One event of a run, and what it changed in the folded state."""
-
-    record: RecordedEvent
-    changes: list[Change]
-
-
-class Stepper:
-    """Walks through a run, forwards and back: at each event the state after it, and what it changed.
-
-    Going back folds again from the nearest state that is at hand: one of the last `snapshots_max` that were kept on the
-    way, a checkpoint, or the beginning.
-    """
-
-    def __init__(self, journal: Journal, run_id: str, *, force: bool = False) -> None:
-        self._journal, self._run_id, self._force = journal, run_id, force
-        self._kept: dict[int, bytes] = {}
-        self.state = RunState.initial()
-
-    @property
-    def last(self) -> int:
-        """The seq of the newest event, now."""
-        return self._journal.head(self._run_id).head_seq
-
-    def go(self, seq: int, progress: Progress | None = None) -> Position:
-        """Go to an event. Raises InvalidArgument (no such seq), CorruptLog, Unfoldable: then the place stays."""
-        checked_seq(self._journal, self._run_id, seq)
-        state = self._folded(self._copied(seq - 1), seq - 1, progress)
-        before = _snapshot(state)
-        record = next(loading.chained(self._journal.store, self._run_id, seq - 1, seq, state.hash))
-        state.fold([record], force=self._force)
-        self.state = state
-        changes = differences(before, _snapshot(state))
-        return Position(record, [change for change in changes if change.path not in _EVERY_EVENT])
-
-    def at(self, seq: int, progress: Progress | None = None) -> dict[str, Any]:
-        """The state after another event, as JSON; the place stays."""
-        checked_seq(self._journal, self._run_id, seq)
-        return _snapshot(self._folded(self._copied(seq), seq, progress))
-
-    def _copied(self, upto: int) -> RunState:
-        """The newest state at hand at or before a seq, for the taking."""
-        kept = max((place for place in self._kept if place <= upto), default=0)
-        if kept < self.state.seq <= upto:
-            return RunState.load(orjson.loads(dump_bytes(self.state.dump())))
-        if kept <= upto - snapshot_every_events:
-            found = checkpoints.newest(self._journal.store, RunState, self._run_id, upto) if upto else None
-            if found and found[1] > kept:
-                return cast("RunState", found[0])
-        return RunState.load(orjson.loads(self._kept[kept])) if kept else _begin(self._journal, self._run_id)
-
-    def _folded(self, state: RunState, upto: int, progress: Progress | None) -> RunState:
-        since = state.seq
-        records = loading.chained(self._journal.store, self._run_id, since, upto, state.hash)
-        for record in told(records, upto - since, progress):
-            state.fold([record], force=self._force)
-            if (
-                record.seq % snapshot_every_events == 0
-                and upto - record.seq < snapshots_max // 2 * snapshot_every_events
-            ):
-                self._keep(state)
-        return state
-
-    def _keep(self, state: RunState) -> None:
-        self._kept[state.seq] = dump_bytes(state.dump())
-        if len(self._kept) > snapshots_max:
-            self._kept.pop(next(iter(self._kept)))
-
-
-def _snapshot(state: RunState) -> dict[str, Any]:
-    """The state as JSON that later events don't change."""
-    found: dict[str, Any] = orjson.loads(dump_bytes(state_as_json(state)))
-    return found
-
-
-_EVERY_EVENT: Final = frozenset({"seq", "hash", "at"})
 
 
 def checkpoint_problem(journal: Journal, checkpoint: Checkpoint) -> str | None:

@@ -131,7 +131,7 @@ def events() -> list[list[Event]]:
     """Two batches with hostile text in every field of every type that a run may hold."""
     name, text = NAME, TEXT
     error = {"type": text, "message": text, "traceback": text}
-    call = {"policy": "unsafe", "read_only": False, "on_unknown": "ask", "attempt": 1}
+    call: dict[str, Any] = {"policy": "unsafe", "read_only": False, "on_unknown": "ask", "attempt": 1}
     value = {text: [text, {text: None}], "n": 1.5}
     usage = {"input": 1, "output": 2, "cache_read": 0, "cache_write": 0, "raw": value}
     claim = e.RunClaimed(name, 1, 60.0, text, text, text, 1, text, code_version=text)

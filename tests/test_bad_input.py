@@ -486,7 +486,7 @@ def test_b75_export_over_the_limit_of_a_file(here):
 
 def test_b16_older_engine(here, monkeypatch):
     """B16: an engine with a known fault is refused before the file is touched."""
-    monkeypatch.setattr(sqlite.apsw, "sqlite_lib_version", lambda: "3.40.1")
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.40.1")
     before = files(here)
     check(run("ls"), 75, ("SQLite 3.40.1", "expected 3.51.3 or newer", "update apsw"), here)
     assert before == files(here)

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from runjournal import reports
-from runjournal.cli import spans
+from runjournal.cli import spans, stepper
 from runjournal.cli.app import cli
+from runjournal.cli.stepper import Stepper
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -247,29 +248,29 @@ def test_step_refuses(db):
 def test_stepper_agrees_with_replay(db):
     """Wherever one goes, forwards and back, the state is what replay gives."""
     with Journal.open(db, create=False) as journal:
-        stepper = reports.Stepper(journal, "parent")
+        walk = Stepper(journal, "parent")
         for seq in (1, 2, 3, 21, 20, 8, 9, 21, 1):
-            stepper.go(seq)
-            assert journal.replay("parent", seq).dump() == stepper.state.dump()
+            walk.go(seq)
+            assert journal.replay("parent", seq).dump() == walk.state.dump()
         with pytest.raises(InvalidArgument):
-            stepper.go(22)
+            walk.go(22)
 
 
 def test_stepper_goes_back_from_what_it_kept(tmp_path, monkeypatch):
     """Going back in a long run folds from a state that was kept on the way, and holds only so many of them."""
-    monkeypatch.setattr(reports, "snapshot_every_events", 8)
+    monkeypatch.setattr(stepper, "snapshot_every_events", 8)
     with Journal.open("memory:", by="t") as journal:
         journal.append("r", [e.RunQueued(kind="k", input=1)], expect=0)
         journal.append("r", [e.NoteAdded(str(number)) for number in range(999)])
         journal.store.drop_checkpoints()
-        stepper = reports.Stepper(journal, "r")
-        stepper.go(900)
+        walk = Stepper(journal, "r")
+        walk.go(900)
         read = []
-        stepper.go(895, lambda done, total: read.append(total))
+        walk.go(895, lambda done, total: read.append(total))
         assert [6] == read
         for seq in range(900, 100, -20):
-            stepper.go(seq)
-        assert reports.snapshots_max == len(stepper._kept)
+            walk.go(seq)
+        assert stepper.snapshots_max == len(walk._kept)
 
 
 # --- replay, diff, show of long runs -------------------------------------------------------------------------------

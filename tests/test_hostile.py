@@ -139,7 +139,6 @@ def _child(words, columns, env):
     except SystemExit as stop:
         sys.stdout.flush()
         return stop.code or 0
-    return 0
 
 
 def filled(words, folder, number):

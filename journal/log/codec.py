@@ -180,7 +180,7 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     text = dumps(data, "$")
     if len(text) > inline_value_bytes_max:
         for name in sorted(event.BLOBS & data.keys()):
-            value = dumps(data[name], f"$.{name}")
+            value = orjson.dumps(data[name], option=_OPTIONS | orjson.OPT_SORT_KEYS)  # equal values, one digest
             if len(value) > inline_value_bytes_max:
                 if len(value) > blob_bytes_max:
                     raise TooLarge(

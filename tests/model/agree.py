@@ -75,4 +75,5 @@ def agree(model: Lab, product: Lab) -> None:
         for place, (mine, other) in enumerate(zip(events, theirs, strict=False)):
             assert mine == other, f"{run_id}, event {place + 1}"
         assert events == theirs, run_id
-    assert expected == actual
+    for what in expected:
+        assert expected[what] == actual[what], what

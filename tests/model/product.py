@@ -412,9 +412,9 @@ class LabRunner(Runner):
 
     log: Ticking
 
-    def _check_lease(self, run_id: str, epoch: int) -> None:
+    def check_lease(self, run_id: str, epoch: int) -> None:
         self.log.tick("before effect")
-        super()._check_lease(run_id, epoch)
+        super().check_lease(run_id, epoch)
 
     def open(self, claim: Claim, code: str = "") -> Any:
         run, core, caller = super().open(claim, code)
