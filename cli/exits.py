@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -49,7 +51,9 @@ _ADVICE: Final = {
 def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
     """Call a command; gives its exit code. An error is told on stderr, as JSON if `as_json()` says so."""
     try:
-        result = command()
+        with warnings.catch_warnings():
+            warnings.showwarning = functools.partial(_warn, as_json)
+            result = command()
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -105,6 +109,10 @@ def _explain(error: Exception) -> tuple[int, str, str]:
         return FAILED, "os_error", f"{place}{error.strerror}; {advice}"
     hint = "" if os.environ.get("RUNJOURNAL_DEBUG") else " (RUNJOURNAL_DEBUG=1 shows where)"
     return FAILED, "unexpected", f"{type(error).__name__}: {error}"[:500] + hint
+
+
+def _warn(as_json: Callable[[], bool], message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(dumps({"warning": str(message)}) if as_json() else f"warning: {line(message)}", err=True)
 
 
 def _tell(name: str, text: str, *, as_json: bool) -> None:

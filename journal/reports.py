@@ -31,6 +31,8 @@ glance_tail_events_max: Final = 1000
 last_events: Final = 8
 error_search_events_max: Final = 500
 """How far back the last error of a run is looked for."""
+keep_after_events: Final = 20_000
+"""Whoever has folded so many events to the newest state leaves a checkpoint for the next."""
 progress_every_events: Final = 1000
 """How often whoever waits is told how far it is."""
 T = TypeVar("T")
@@ -134,15 +136,20 @@ def state_at(
 ) -> Folded:
     """The state after the event `at` (the newest: None), from the newest usable checkpoint, or `whole` from the start.
 
-    What is folded is verified: its links, and that no event is missing. Raises RunNotFound, InvalidArgument (no such
-    seq), CorruptLog, Unfoldable.
+    What is folded is verified: its links, and that no event is missing. Of the newest state a checkpoint is left behind
+    if that took long: older ones may be of a version of the folds that isn't any more.
+
+    Raises RunNotFound, InvalidArgument (no such seq), CorruptLog, Unfoldable.
     """
     upto = checked_seq(journal, run_id, at)
     found = None if whole else checkpoints.newest(journal.store, RunState, run_id, upto)
     state = cast("RunState", found[0]) if found else begin(journal, run_id)
     since = state.seq
     records = loading.chained(journal.store, run_id, since, upto, state.hash)
-    return Folded(state.fold(told(records, upto - since, progress), force=force), since)
+    state.fold(told(records, upto - since, progress), force=force)
+    if at is None and not whole and not state.skipped and upto - since >= keep_after_events and state.hash is not None:
+        checkpoints.save(journal.store, checkpoints.seal(RunState, state, run_id, upto, state.hash), keep=3)
+    return Folded(state, since)
 
 
 def begin(journal: Journal, run_id: str) -> RunState:

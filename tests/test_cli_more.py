@@ -19,6 +19,7 @@ from runjournal.log.clock import timestamp
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.sqlite_schema import MIGRATIONS
 from runjournal.log.sqlite_schema import migrate as bring_up
+from runjournal.log.store import Checkpoint
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\u202egnp.exe\u200b\x9b31m[red]x[/red]"
 HARMFUL = "\x1b\x07\r\u202e\u200b\x9b"
@@ -295,6 +296,31 @@ def test_replay_goes_on_from_a_checkpoint(long):
     assert quick.stdout == whole.stdout
     assert "folded 0 events behind the checkpoint at 1000" in quick.stderr
     assert "folded 1,000 events, the chain is whole" in whole.stderr
+
+
+def test_a_long_fold_leaves_a_checkpoint(tmp_path):
+    """Whoever has folded more than 20,000 events leaves a checkpoint for the next, of a shorter run none."""
+    with Journal.open(tmp_path / "r.db", by="t") as journal:
+        for run_id, count in (("short", 100), ("long", 20_000)):
+            journal.append(run_id, [e.RunQueued(kind="k", input=1)], expect=0)
+            for first in range(0, count, 10_000):
+                journal.append(run_id, [e.NoteAdded("x")] * min(10_000, count - first))
+        journal.store.drop_checkpoints()
+        found = [[reports.state_at(journal, run_id).since for _ in range(2)] for run_id in ("short", "long")]
+        assert [[0, 0], [0, 20_001]] == found
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize(("output", "expected"), [("table", "warning: "), ("json", '{"warning": ')])
+def test_warnings(tmp_path, output, expected):
+    """What the package warns of is one line on stderr, and JSON beside JSON."""
+    path = str(tmp_path / "w.db")
+    with Journal.open(path, by="t") as journal:
+        journal.append("r", [e.RunQueued(kind="k", input=1)], expect=0)
+        journal.store.save_checkpoint(Checkpoint("r", 1, "run_state:old", b"x"))
+    told = run(path, "replay", "r", "-o", output).stderr
+    assert told.startswith(expected)
+    assert 1 == told.count("checkpoint of run r at seq 1 is left out")
 
 
 def test_show_leaves_findings_out(long):

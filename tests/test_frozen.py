@@ -81,10 +81,7 @@ def test_frozen_files_fold_to_the_same_state(tmp_path):
 @pytest.mark.requirement("R87")
 @pytest.mark.parametrize("when", KILL_AT)
 def test_killed_in_the_migration(path, when):
-    """A process that is killed at any statement of the migration leaves schema 1 or 2, never what is between.
-
-    The next one opens the file, and it folds to the state of the frozen one.
-    """
+    """Killed at any statement of the migration, the file is of schema 1 as it was, and the next one migrates it."""
     shutil.copyfile(FROZEN[1], path)
     old = raw(path)
     done = subprocess.run(

@@ -163,10 +163,7 @@ FORMATS: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", [" ".join(words) for words in LEAVES])
 def test_no_command_lets_content_act_on_the_terminal(name, place):
-    """Whatever a log, a file or a file's name holds: no control, bidi or invisible character reaches the terminal.
-
-    As tables wide and narrow, with the program's own colours and without any, as JSON, paged or not.
-    """
+    """Whatever a log, a file or its name holds, no control, bidi or invisible character of it reaches the terminal."""
     numbers = itertools.count()
     for what, (options, terminal) in FORMATS.items():
         for words in showing(name):
@@ -258,10 +255,7 @@ def run_reader(place, *words):
 
 
 def test_reading_runs_nothing(tmp_path):
-    """Reading, folding, auditing and exporting a hostile store imports, runs and opens nothing but the store.
-
-    An audit hook of Python sees every import, exec, compile, unpickling, new process, socket, library and opened file.
-    """
+    """Reading, folding, auditing and exporting a hostile store imports, runs and opens nothing but the store."""
     found = run_reader(tmp_path, "read")
     assert [] == found["events"]
     assert ["runs.db"] == [name for name in found["files"] if not name.startswith(("warm.db", "runs.db-"))]

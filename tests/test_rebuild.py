@@ -44,7 +44,7 @@ def spoil(journal: Journal) -> None:
     journal.store.transact(lambda tx: tx.reindex([]), durable=True)
 
 
-@settings(max_examples=200)  # no property of the log itself
+@settings(max_examples=100)  # no property of the log itself
 @given(rng=seeds())
 def test_rebuilt_rows_are_the_written_ones(rng: random.Random) -> None:
     """Whatever was appended, all rows come back from the events as the appends had written them."""
