@@ -17,35 +17,80 @@ if TYPE_CHECKING:
     from runjournal.projections.state import Projection, RunState
 
     from .appender import Batch
+    from .async_journal import AsyncJournal
+    from .async_run import AsyncRun
     from .checkpoints import CheckpointPolicy, CheckpointWarning
+    from .failures import (
+        CallFailed,
+        CallOutcomeUnknown,
+        DidNotHappen,
+        NotSent,
+        Rejected,
+        RunFailed,
+        RunWaiting,
+        StepFailed,
+        Transient,
+    )
     from .journal import Journal, Place
+    from .run import Run
+    from .tools import KEY, Tool, tool
 
 _HOMES = {
+    "AsyncJournal": "runjournal.async_journal",
+    "AsyncRun": "runjournal.async_run",
     "Batch": "runjournal.appender",
+    "CallFailed": "runjournal.failures",
+    "CallOutcomeUnknown": "runjournal.failures",
     "CheckpointPolicy": "runjournal.checkpoints",
     "CheckpointWarning": "runjournal.checkpoints",
+    "DidNotHappen": "runjournal.failures",
     "Event": "runjournal.log.base",
     "Journal": "runjournal.journal",
     "JournalError": "runjournal.log.errors",
+    "KEY": "runjournal.tools",
+    "NotSent": "runjournal.failures",
     "Place": "runjournal.journal",
     "Projection": "runjournal.projections.state",
     "RecordedEvent": "runjournal.log.base",
+    "Rejected": "runjournal.failures",
+    "Run": "runjournal.run",
+    "RunFailed": "runjournal.failures",
     "RunState": "runjournal.projections.state",
+    "RunWaiting": "runjournal.failures",
+    "StepFailed": "runjournal.failures",
+    "Tool": "runjournal.tools",
+    "Transient": "runjournal.failures",
     "register": "runjournal.log.base",
+    "tool": "runjournal.tools",
 }
 
 __all__ = [
+    "AsyncJournal",
+    "AsyncRun",
     "Batch",
+    "CallFailed",
+    "CallOutcomeUnknown",
     "CheckpointPolicy",
     "CheckpointWarning",
+    "DidNotHappen",
     "Event",
     "Journal",
     "JournalError",
+    "KEY",
+    "NotSent",
     "Place",
     "Projection",
     "RecordedEvent",
+    "Rejected",
+    "Run",
+    "RunFailed",
     "RunState",
+    "RunWaiting",
+    "StepFailed",
+    "Tool",
+    "Transient",
     "register",
+    "tool",
 ]
 
 

@@ -11,7 +11,9 @@ from runjournal.log.codec import plain
 from runjournal.log.errors import NotNewest
 from runjournal.projections.plan import Task
 
+from .failures import RunBusy, RunNotDue, RunWaiting
 from .logbook import Logbook, Place
+from .recovery import Recovery, recover
 from .running import Agent, Claim, Runner
 
 __all__ = ["Journal", "Place"]
@@ -77,6 +79,27 @@ class Journal(Logbook):
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
         """Become the owner of a run that may go on; None if it may not. Raises RunBusy, RunNotDue, RunNotFound."""
         return Runner(self).claim(run_id, resume=resume)
+
+    def recover(self, run_id: str) -> Recovery:
+        """What a run would go on with, and a verdict for each call that was open. Reads only; `.take()` claims it."""
+        return recover(self, run_id, lambda resume: Runner(self).claim(run_id, resume=resume))
+
+    def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | Exception]:
+        """Go on with every run whose kind has an agent here and that may go on: queued, due, woken, or without a living
+        owner. Gives {run id: output, or what was raised}; runs that wait or are busy are left out."""
+        found: dict[str, Json | Exception] = {}
+        for status in ("running", "queued", "waiting", "scheduled_retry"):
+            for head in list(self.runs(status=(status,))):
+                agent = agents.get(head.kind)
+                if agent is None or self.store.imported(head.run_id) is not None:
+                    continue
+                try:
+                    found[head.run_id] = Runner(self).run(agent, head.run_id)
+                except (RunBusy, RunNotDue, RunWaiting):
+                    continue
+                except Exception as error:  # noqa: BLE001 - each run has its own end, and is told of
+                    found[head.run_id] = error
+        return found
 
     # What others say to a run.
 

@@ -1,0 +1,56 @@
+"""Recovery, looked at: what a run would go on with, and what is to become of each call that was open. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from runjournal.log import events as e
+from runjournal.log.clock import timestamp
+from runjournal.projections.state import RunState
+
+from . import loading
+from .logbook import Logbook
+from .running import Claim
+from .triage import Judged, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What recovery finds: the folded state, and a verdict for each call of the open step that has no outcome.
+
+    `take()` becomes the owner; until then nothing is written.
+    """
+
+    run_id: str
+    state: RunState
+    verdicts: list[Judged]
+    _take: Callable[[str | None], Claim | None]
+
+    @property
+    def questions(self) -> list[Judged]:
+        """The calls of which a hook or a person must say first whether they happened."""
+        return [each for each in self.verdicts if each.verdict == "ask"]
+
+    def take(self, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
+        """Become the owner; None if the run may not go on. Raises RunBusy, RunNotDue."""
+        return self._take(resume)
+
+
+def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None]) -> Recovery:
+    """Look at a run as its next owner will find it. Raises RunNotFound, Unfoldable, CorruptLog."""
+    state = log.state(run_id)
+    now = timestamp(log.clock.now())
+    verdicts: list[Judged] = []
+    for call_id, call in state.calls.open().items():
+        record = loading.event_at(log.store, run_id, call.args_seq - state.offset)
+        event = log.filled(record).event if record else None
+        args = event.args if isinstance(event, e.ToolStarted) else None
+        verdict, why = judge(call, now)
+        verdicts.append(
+            Judged(
+                call_id, call.tool, call.policy, call.read_only, call.attempt, call.started_at, args, verdict, why
+            )
+        )
+    return Recovery(run_id, state, verdicts, take)
