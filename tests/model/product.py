@@ -425,7 +425,15 @@ class LabRunner(Runner):
             self.log.tick("after effect")
             return end
 
+        testify = caller._testify
+
+        def testified(target: Any, call_id: str, attempt: int, ended: Any, word: str = "") -> None:
+            if target.policy == "model" and word not in ("", "unknown"):  # the model tries, and is refused
+                self.log.tick("before tool.resolved")
+            testify(target, call_id, attempt, ended, word)
+
         caller._ending = judged  # type: ignore[method-assign]
+        caller._testify = testified  # type: ignore[method-assign]
         return run, core, caller
 
 
