@@ -17,7 +17,7 @@ from . import exits
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
+    from runjournal.logbook import Logbook
 
 F = TypeVar("F", bound=Callable[..., Any])
 OUTPUTS: Final = ("table", "json", "jsonl")
@@ -82,13 +82,13 @@ class App:
             raise StoreUnavailable(f"no store at {self.path}; {hint}")
 
     @contextlib.contextmanager
-    def open(self, *, create: bool = False) -> Generator[Journal]:
+    def open(self, *, create: bool = False) -> Generator[Logbook]:
         """The journal; only what writes makes a new one."""
-        from runjournal.journal import Journal
+        from runjournal.logbook import Logbook
 
         if not create:
             self.check_there()
-        with Journal.open(self.db, create=create, by=f"cli:{_user()}") as journal:
+        with Logbook.open(self.db, create=create, by=f"cli:{_user()}") as journal:
             yield journal
 
     def typed(self, command: str) -> str:

@@ -16,8 +16,8 @@ from .output import STATUS_STYLES, Cell, Column, amount, moment, plural, records
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
     from runjournal.log.head import Head
+    from runjournal.logbook import Logbook
     from runjournal.reports import Glance
 
 TABLE_ROWS: Final = 50
@@ -87,7 +87,7 @@ def ls(
     return exits.OK
 
 
-def _glanced(journal: Journal, heads: Iterator[Head]) -> Iterator[tuple[Head, Glance | None]]:
+def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[tuple[Head, Glance | None]]:
     from runjournal.reports import glance
 
     return ((head, glance(journal, head)) for head in heads)
@@ -140,7 +140,7 @@ def _tag(text: str) -> tuple[str, str]:
     return key, value
 
 
-def since_text(journal: Journal, text: str) -> str:
+def since_text(journal: Logbook, text: str) -> str:
     """A time as it is stored, from `2h`, `3d` or an ISO date."""
     from runjournal.log.clock import parse_timestamp, timestamp
 

@@ -10,7 +10,7 @@ import click
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
+    from runjournal.logbook import Logbook
 
 HELP: Final = (
     "RUN: an id, a unique prefix of one, @last, @last-failed (the newest). "
@@ -28,7 +28,7 @@ class Ref(NamedTuple):
     at: int | None
 
 
-def resolve(journal: Journal, text: str) -> Ref:
+def resolve(journal: Logbook, text: str) -> Ref:
     """What a reference names. Raises RunNotFound, InvalidArgument, UsageError."""
     name, at = text, ""
     if text.rfind("@") > 0:
@@ -37,7 +37,7 @@ def resolve(journal: Journal, text: str) -> Ref:
     return Ref(run_id, _seq(journal, run_id, at) if at or text.endswith("@") else None)
 
 
-def run_id_of(journal: Journal, text: str) -> str:
+def run_id_of(journal: Logbook, text: str) -> str:
     """The run that a reference names, where an event makes no sense. Raises as `resolve`."""
     ref = resolve(journal, text)
     if ref.at is not None:
@@ -45,7 +45,7 @@ def run_id_of(journal: Journal, text: str) -> str:
     return ref.run_id
 
 
-def _run(journal: Journal, name: str) -> str:
+def _run(journal: Logbook, name: str) -> str:
     from runjournal.log.codec import check_run_id
     from runjournal.log.errors import RunNotFound
 
@@ -70,7 +70,7 @@ def _run(journal: Journal, name: str) -> str:
     return found[0]
 
 
-def _seq(journal: Journal, run_id: str, at: str) -> int:
+def _seq(journal: Logbook, run_id: str, at: str) -> int:
     head = journal.head(run_id).head_seq
     if _NUMBER.fullmatch(at):
         seq = int(at)

@@ -14,8 +14,8 @@ from .refs import HELP
 from .states import CHANGE_COLUMNS, change_row, state_lines
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
     from runjournal.log.base import RecordedEvent
+    from runjournal.logbook import Logbook
     from runjournal.reports import Change, Progress
 
     from .refs import Ref
@@ -113,7 +113,7 @@ def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) 
     yield from differences(left, right)
 
 
-def _parted(journal: Journal, refs: tuple[Ref, Ref], report: Progress) -> Iterator[Change]:
+def _parted(journal: Logbook, refs: tuple[Ref, Ref], report: Progress) -> Iterator[Change]:
     """The events in which two runs begin to differ, as a change of its own: `first_divergence`."""
     from runjournal.reports import Change as Found
     from runjournal.reports import first_divergence

@@ -31,8 +31,8 @@ from .safe import line
 
 if TYPE_CHECKING:
     from runjournal.auditing import Finding
-    from runjournal.journal import Journal
     from runjournal.log.base import RecordedEvent
+    from runjournal.logbook import Logbook
     from runjournal.projections.state import RunState
     from runjournal.projections.transcript import Message
     from runjournal.reports import CallRow, Summary
@@ -121,7 +121,7 @@ _EVENT_COLUMNS: Final = (
 
 
 def _events(
-    app: App, journal: Journal, run_id: str, at: int | None, *, types: Sequence[str], first: int, full: bool
+    app: App, journal: Logbook, run_id: str, at: int | None, *, types: Sequence[str], first: int, full: bool
 ) -> int:
     found: Iterable[RecordedEvent] = journal.events(run_id, after=first - 1, upto=at, blobs=full)
     if types:
@@ -168,7 +168,7 @@ def event_json(record: RecordedEvent) -> dict[str, Any]:
     return head | {"data": data}
 
 
-def _messages(app: App, journal: Journal, run_id: str, at: int | None, *, full: bool) -> int:
+def _messages(app: App, journal: Logbook, run_id: str, at: int | None, *, full: bool) -> int:
     found = journal.messages(run_id, at=at)
     if app.plain:
         emit(app, _transcript(found, full=full))
@@ -202,7 +202,7 @@ _CALL_COLUMNS: Final = (
 )
 
 
-def _calls(app: App, journal: Journal, run_id: str, at: int | None, *, models: bool) -> int:
+def _calls(app: App, journal: Logbook, run_id: str, at: int | None, *, models: bool) -> int:
     from runjournal.reports import calls
 
     count = records(app, calls(journal, run_id, upto=at, models=models), _CALL_COLUMNS, _call_row, _call_json)
@@ -231,7 +231,7 @@ def _call_json(row: CallRow) -> dict[str, Any]:
 # --- the summary -------------------------------------------------------------------------------------------------
 
 
-def _summary(app: App, journal: Journal, run_id: str, at: int | None, *, audit: bool) -> int:
+def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: bool) -> int:
     from runjournal.log.clock import timestamp
     from runjournal.reports import summary
 
@@ -249,7 +249,7 @@ def _summary(app: App, journal: Journal, run_id: str, at: int | None, *, audit: 
     return exits.OK
 
 
-def _findings(journal: Journal, run_id: str) -> list[Finding]:
+def _findings(journal: Logbook, run_id: str) -> list[Finding]:
     from runjournal.auditing import audit_run
 
     with progress(f"auditing {run_id}") as report:
@@ -305,7 +305,7 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
     types = sorted(found.events.items(), key=lambda item: -item[1])
     most = [f"{amount(count)} {line(name)}" for name, count in types[:types_shown]] + ["…"] * (len(types) > types_shown)
-    yield "log", f"{plural(found.seq, 'event')} ({', '.join(most)}), head {(found.hash or '')[:12]}"
+    yield "log", f"{plural(found.seq, 'event')} ({', '.join(most)}), head {line(found.hash or '', 12)}"
     if state is None:
         return
     owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
@@ -442,7 +442,7 @@ def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Itera
         hints.append((f"runjournal show {run_id} --messages", "what was said"))
     if found.error is not None and found.error.seq:
         hints.append((f"runjournal replay {run_id}@{found.error.seq}", "the state when it failed"))
-    hints = [(app.typed(hint), why) for hint, why in hints]
+    hints = [(line(app.typed(hint)), why) for hint, why in hints]
     width = max(len(hint) for hint, _ in hints)
     limit = terminal_width()
     for hint, why in hints:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
 from runjournal.log.head import TERMINAL, Head
+from runjournal.logbook import Logbook
 
 from . import describe
 
@@ -69,12 +69,12 @@ class Row(NamedTuple):
     lasts: tuple[bool, ...]
 
 
-def rows(journal: Journal, head: Head, upto: int | None, records: Iterable[RecordedEvent]) -> Iterator[Row]:
+def rows(journal: Logbook, head: Head, upto: int | None, records: Iterable[RecordedEvent]) -> Iterator[Row]:
     """A run and all in it, each before what is inside it. `records` are the run's events, up to `upto`."""
     yield from _Walk(journal).run(head, upto, records, ())
 
 
-def events(journal: Journal, run_id: str, upto: int | None) -> Iterator[RecordedEvent]:
+def events(journal: Logbook, run_id: str, upto: int | None) -> Iterator[RecordedEvent]:
     """The events of a run that spans come from."""
     return journal.events(run_id, upto=upto, types=_TYPES, blobs=False)
 
@@ -82,7 +82,7 @@ def events(journal: Journal, run_id: str, upto: int | None) -> Iterator[Recorded
 class _Walk:
     """Opens a run, and the runs in it. `_above` are the runs that are open at the moment."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Logbook) -> None:
         self._journal = journal
         self._above: list[str] = []
 
@@ -119,7 +119,7 @@ def _with_last(items: Iterable[Span]) -> Iterator[tuple[Span, bool]]:
         held = following
 
 
-def run_span(journal: Journal, head: Head, upto: int | None = None) -> Span:
+def run_span(journal: Logbook, head: Head, upto: int | None = None) -> Span:
     """A run as a span: from its first event to the one at `upto`, or to its end."""
     span = Span("run", head.run_id, 1, head.queued_at, head.status, note=head.kind)
     if upto is not None and upto < head.head_seq:
@@ -130,7 +130,7 @@ def run_span(journal: Journal, head: Head, upto: int | None = None) -> Span:
     return span
 
 
-def _unnamed(journal: Journal, run_id: str, upto: int | None, named: set[str]) -> Iterator[Span]:
+def _unnamed(journal: Logbook, run_id: str, upto: int | None, named: set[str]) -> Iterator[Span]:
     """The children that say whose they are, while no event of the parent names them, the oldest first."""
     if upto is not None:
         return

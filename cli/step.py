@@ -15,7 +15,7 @@ from .safe import dumps, line, preview
 from .states import state_lines
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
+    from runjournal.logbook import Logbook
     from runjournal.reports import Change
 
     from .stepper import Position, Stepper
@@ -35,7 +35,7 @@ _HELP: Final = (
 )
 
 
-def walk(app: App, journal: Journal, run_id: str, at: int | None, *, force: bool) -> int:
+def walk(app: App, journal: Logbook, run_id: str, at: int | None, *, force: bool) -> int:
     """Walk through a run from an event on, the first by default; gives the exit code."""
     from .stepper import Stepper
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 
 from runjournal import checkpoints, loading
-from runjournal.journal import Journal
 from runjournal.log.base import RecordedEvent
+from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.reports import Change, Progress, begin, checked_seq, differences, state_as_json, told
 
@@ -31,7 +31,7 @@ class Stepper:
     way, a checkpoint, or the beginning.
     """
 
-    def __init__(self, journal: Journal, run_id: str, *, force: bool = False) -> None:
+    def __init__(self, journal: Logbook, run_id: str, *, force: bool = False) -> None:
         self._journal, self._run_id, self._force = journal, run_id, force
         self._kept: dict[int, bytes] = {}
         self.state = RunState.initial()

@@ -16,8 +16,8 @@ from .refs import HELP
 from .safe import dumps, line
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
     from runjournal.log.base import RecordedEvent
+    from runjournal.logbook import Logbook
 
 
 @command(
@@ -48,8 +48,8 @@ def tail(app: App, run: str | None, lines: int, *, follow: bool) -> int:
     return exits.OK
 
 
-def _records(journal: Journal, run_id: str | None, lines: int, *, follow: bool) -> Iterator[RecordedEvent]:
-    from runjournal.journal import Place
+def _records(journal: Logbook, run_id: str | None, lines: int, *, follow: bool) -> Iterator[RecordedEvent]:
+    from runjournal.logbook import Place
     from runjournal.reports import newest
 
     last = journal.store.last_position()

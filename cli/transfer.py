@@ -18,7 +18,7 @@ from .safe import escape_json, line
 
 if TYPE_CHECKING:
     from runjournal.importers.claude_files import Source
-    from runjournal.journal import Journal
+    from runjournal.logbook import Logbook
     from runjournal.transfer import FileReport
 
 
@@ -57,12 +57,12 @@ def import_() -> None:
 def claude_code(app: App, paths: tuple[str, ...]) -> int:
     """Import transcripts of Claude Code, one transaction a file."""
     from runjournal.importers.claude_code import discover, holds_records
-    from runjournal.journal import Journal
+    from runjournal.logbook import Logbook
 
     sources = discover(paths)
     # What can't be imported makes no store either.
     there = not _is_new(app) or any(holds_records(source) for source in sources)
-    opened = app.open(create=True) if there else Journal.open("memory:")
+    opened = app.open(create=True) if there else Logbook.open("memory:")
     with opened as journal, progress("importing") as report:
         outcome = _Outcome()
         done = (outcome.count(_import(journal, source)) for source in sources)
@@ -132,7 +132,7 @@ class _Outcome:
         return exits.FINDINGS if self.quarantined else exits.OK
 
 
-def _import(journal: Journal, source: Source) -> FileReport:
+def _import(journal: Logbook, source: Source) -> FileReport:
     """Import one file; what is wrong with it is its own, and the others go on."""
     from runjournal.log.errors import JournalError, StoreError
     from runjournal.transfer import FileReport as Found

@@ -26,8 +26,8 @@ from .output import (
 from .safe import ELLIPSIS, line
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
     from runjournal.log.head import Head
+    from runjournal.logbook import Logbook
 
     from .spans import Row, Span
 
@@ -60,7 +60,7 @@ _ASCII: Final = _Drawing(
 )
 
 
-def show_tree(app: App, journal: Journal, run_id: str, at: int | None, limit: int, *, bars: bool) -> int:
+def show_tree(app: App, journal: Logbook, run_id: str, at: int | None, limit: int, *, bars: bool) -> int:
     """Show a run's spans as a tree, or as bars over time; at most `limit` lines, 0 = all."""
     from runjournal.reports import told
 
@@ -106,7 +106,7 @@ def _drawing() -> _Drawing:
     return _LINES if is_utf8() else _ASCII
 
 
-def _until(journal: Journal, head: Head, at: int | None) -> str:
+def _until(journal: Logbook, head: Head, at: int | None) -> str:
     """The end of what is shown: that of the run, or now."""
     from runjournal.log.clock import timestamp
 
@@ -208,7 +208,7 @@ class _Scale(NamedTuple):
         return min(self.width - 1, max(0, int(part * self.width)))
 
 
-def _waterfall(journal: Journal, head: Head, at: int | None, found: Iterator[Row]) -> Iterator[str]:
+def _waterfall(journal: Logbook, head: Head, at: int | None, found: Iterator[Row]) -> Iterator[str]:
     drawing, until = _drawing(), _until(journal, head, at)
     columns = terminal_width() or _width_elsewhere
     label = max(_label_min, columns * 2 // 5)

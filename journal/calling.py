@@ -349,8 +349,11 @@ class Caller:
         before = copy.copy(core.state.calls.known[call_id])
         cuttable = target.policy in ("model", "idempotent")
 
+        reached: list[bool] = []
+
         def body() -> Any:
             core.line.check_lease(core.epoch)
+            reached.append(True)
             return target.invoke(copy.deepcopy(args), call_id)
 
         def late(ended: Ended) -> None:
@@ -360,6 +363,8 @@ class Caller:
         ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
         if isinstance(ended.error, f.Stop):
             core.stop(ended.error)
+            if not reached and isinstance(ended.error, f.Fenced):
+                self._testify(target, call_id, attempt, ended, "did_not_happen")
             raise ended.error
         leaving = core.stopped is not None or core.leaving
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:

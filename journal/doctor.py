@@ -33,7 +33,7 @@ from runjournal.projections.state import RunState
 
 from .audit_rows import DAMAGE, Row, rows
 from .checkpoints import fold_name
-from .journal import Journal
+from .logbook import Logbook
 
 disk_free_min_bytes: Final = 256 * 1024 * 1024
 """Less room than this on the disk of the store is a finding."""
@@ -54,9 +54,9 @@ class Check:
     next: str = ""
 
 
-def doctor(journal: Journal | Store, url: str = "") -> list[Check]:
+def doctor(journal: Logbook | Store, url: str = "") -> list[Check]:
     """Look at a store, its place and its runs. `url` is what commands name. A check that can't be made says so."""
-    store = journal.store if isinstance(journal, Journal) else journal
+    store = journal.store if isinstance(journal, Logbook) else journal
     patient = _Patient(store, url or store.url)
     checks: list[Callable[[], Iterator[Check]]] = [
         patient.versions, patient.engine, patient.settings, patient.schema, patient.file, patient.place, patient.disk,

@@ -32,7 +32,6 @@ def rebuild(store: Store, progress: Progress | None = None) -> int:
             count += 1
 
     store.transact(lambda tx: tx.reindex(writes(tx)), durable=True)
-    store.drop_checkpoints()
     return count
 
 

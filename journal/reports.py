@@ -24,15 +24,13 @@ from runjournal.projections.state import RunState
 from runjournal.projections.status import reference
 
 from . import checkpoints, loading
-from .journal import Journal
+from .logbook import Logbook
 
 glance_tail_events_max: Final = 1000
 """A listing folds at most this many events of a run behind its newest checkpoint."""
 last_events: Final = 8
 error_search_events_max: Final = 500
 """How far back the last error of a run is looked for."""
-keep_after_events: Final = 20_000
-"""Whoever has folded so many events to the newest state leaves a checkpoint for the next."""
 progress_every_events: Final = 1000
 """How often whoever waits is told how far it is."""
 T = TypeVar("T")
@@ -126,7 +124,7 @@ class Folded(NamedTuple):
 
 
 def state_at(
-    journal: Journal,
+    journal: Logbook,
     run_id: str,
     at: int | None = None,
     *,
@@ -136,8 +134,7 @@ def state_at(
 ) -> Folded:
     """The state after the event `at` (the newest: None), from the newest usable checkpoint, or `whole` from the start.
 
-    What is folded is verified: its links, and that no event is missing. Of the newest state a checkpoint is left behind
-    if that took long: older ones may be of a version of the folds that isn't any more.
+    What is folded is verified: its links, and that no event is missing.
 
     Raises RunNotFound, InvalidArgument (no such seq), CorruptLog, Unfoldable.
     """
@@ -147,17 +144,15 @@ def state_at(
     since = state.seq
     records = loading.chained(journal.store, run_id, since, upto, state.hash)
     state.fold(told(records, upto - since, progress), force=force)
-    if at is None and not whole and not state.skipped and upto - since >= keep_after_events and state.hash is not None:
-        checkpoints.save(journal.store, checkpoints.seal(RunState, state, run_id, upto, state.hash), keep=3)
     return Folded(state, since)
 
 
-def begin(journal: Journal, run_id: str) -> RunState:
+def begin(journal: Logbook, run_id: str) -> RunState:
     """The state before the first event of a run."""
     return loading.begin(journal.store, loading.first(journal.store, run_id))
 
 
-def checked_seq(journal: Journal, run_id: str, at: int | None) -> int:
+def checked_seq(journal: Logbook, run_id: str, at: int | None) -> int:
     """The seq itself, the newest for None. Raises RunNotFound, InvalidArgument if the run has no such event."""
     head = journal.head(run_id)
     if at is None:
@@ -175,7 +170,7 @@ def told(items: Iterable[T], total: int | None, progress: Progress | None) -> It
         yield item
 
 
-def type_counts(journal: Journal, run_id: str, upto: int) -> dict[str, int]:
+def type_counts(journal: Logbook, run_id: str, upto: int) -> dict[str, int]:
     """How many events of each type a run has up to a seq."""
     try:
         rows = journal.store.sql(_TYPE_COUNTS, (run_id, upto))
@@ -187,7 +182,7 @@ def type_counts(journal: Journal, run_id: str, upto: int) -> dict[str, int]:
 _TYPE_COUNTS: Final = "SELECT type, count(*) FROM events WHERE run_id = ? AND seq <= ? GROUP BY type"
 
 
-def summary(journal: Journal, run_id: str, at: int | None = None, progress: Progress | None = None) -> Summary:
+def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Progress | None = None) -> Summary:
     """Where a run stands after the event `at` (the newest: None); of a damaged one, what can still be said.
 
     Raises RunNotFound, InvalidArgument (no such seq).
@@ -217,19 +212,19 @@ def summary(journal: Journal, run_id: str, at: int | None = None, progress: Prog
     )
 
 
-def newest(journal: Journal, run_id: str, upto: int, count: int) -> list[RecordedEvent]:
+def newest(journal: Logbook, run_id: str, upto: int, count: int) -> list[RecordedEvent]:
     """The last `count` events up to a seq, newest first."""
     return [record for record, _ in zip(journal.store.read_back(run_id, upto + 1), range(count), strict=False)]
 
 
-def open_calls(journal: Journal, state: RunState) -> list[OpenCall]:
+def open_calls(journal: Logbook, state: RunState) -> list[OpenCall]:
     """The tool calls in flight and those that nobody knows of, in the order of their start, with their args."""
     chosen = state.calls.open() | state.calls.unresolved()
     tools = [(call_id, call) for call_id, call in chosen.items() if call.policy != "model"]
     return [_open_call(journal, state, call_id, call) for call_id, call in tools]
 
 
-def _open_call(journal: Journal, state: RunState, call_id: str, call: Call) -> OpenCall:
+def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> OpenCall:
     args: Json = loading.args_reader(journal.store, state.run_id)(call.args_seq - state.offset)
     status = "open" if call.status == "open" else "unknown"
     seq = call.latest - state.offset
@@ -241,7 +236,7 @@ def call_as_json(call: OpenCall) -> dict[str, Any]:
     return call._asdict() | {"args": reference(call.args)}
 
 
-def _last_error(journal: Journal, run_id: str, seq: int, state: RunState | None) -> LastError | None:
+def _last_error(journal: Logbook, run_id: str, seq: int, state: RunState | None) -> LastError | None:
     if state and state.status.error:
         error = state.status.error
         return LastError(None, f"run {state.status.cause or state.status.status}", error["type"], error["message"])
@@ -322,7 +317,7 @@ class Glance(NamedTuple):
     in_flight: int
 
 
-def glance(journal: Journal, head: Head) -> Glance | None:
+def glance(journal: Logbook, head: Head) -> Glance | None:
     """Tokens, money and calls in flight of a run, or None where that would take a long fold."""
     try:
         found = checkpoints.newest(journal.store, RunState, head.run_id, head.head_seq)
@@ -360,7 +355,7 @@ _CALL_TYPES: Final = (
 )  # fmt: skip
 
 
-def calls(journal: Journal, run_id: str, *, upto: int | None = None, models: bool = False) -> Iterator[CallRow]:
+def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: bool = False) -> Iterator[CallRow]:
     """Every attempt of every tool call, in the order of their ends, those without one last. Raises RunNotFound.
 
     With `models`, model calls too. Only what is open is held.
@@ -406,7 +401,7 @@ def _outcome(event: _End) -> Json:
             return {"type": event.error["type"], "message": event.error["message"]}
 
 
-def seq_at_time(journal: Journal, run_id: str, text: str) -> int | None:
+def seq_at_time(journal: Logbook, run_id: str, text: str) -> int | None:
     """The last event at or before a time: `14:03`, `14:03:22` on the day of the newest event, or ISO text; UTC.
 
     None if the run began later. The order of events is that of `seq`; a clock that went back doesn't matter.
@@ -467,7 +462,7 @@ class Divergence(NamedTuple):
 
 
 def first_divergence(
-    journal: Journal,
+    journal: Logbook,
     before: tuple[str, int | None],
     after: tuple[str, int | None],
     progress: Progress | None = None,
@@ -504,7 +499,7 @@ class _Deed(NamedTuple):
         return decode(self.run_id, self.seq, 0, self.type, self.body)
 
 
-def _deeds(journal: Journal, run_id: str, upto: int | None) -> Iterator[_Deed]:
+def _deeds(journal: Logbook, run_id: str, upto: int | None) -> Iterator[_Deed]:
     """The events that say what a run did."""
     for seq, _, event_type, body in journal.store.read_raw(run_id, 0, upto):
         if not event_type.startswith(_KEEPING_HOUSE):
@@ -518,7 +513,7 @@ def _without_ids(record: RecordedEvent) -> Json:
     return {name: value for name, value in data_of(event).items() if name not in _IDS}
 
 
-def checkpoint_problem(journal: Journal, checkpoint: Checkpoint) -> str | None:
+def checkpoint_problem(journal: Logbook, checkpoint: Checkpoint) -> str | None:
     """Why a checkpoint isn't used, or None."""
     try:
         chain = checkpoints.hash_at(journal.store, checkpoint.run_id, checkpoint.seq)

@@ -15,12 +15,13 @@ from runjournal.log.base import NewerEvent, UnreadableEvent
 from runjournal.log.codec import check_run_id, decode
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import Head, advance
+from runjournal.log.limits import checkpoint_every_events
 from runjournal.log.store import Import, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from .appender import Batch
-from .journal import Journal
+from .logbook import Logbook
 
 _BIRTHS = frozenset(["run.queued", "run.imported"])
 chunk_events = 1_000
@@ -52,7 +53,7 @@ class FileReport:
         return len(self.quarantined) - self.torn_tail
 
 
-def import_claude_code(journal: Journal, source: Source) -> FileReport:
+def import_claude_code(journal: Logbook, source: Source) -> FileReport:
     """Import a transcript of Claude Code in one transaction; what was imported of it before is not added again."""
     found: FileImport = read(source, journal.store)
     batches = [_batch(journal, run) for run in found.runs if run.items]
@@ -63,7 +64,7 @@ def import_claude_code(journal: Journal, source: Source) -> FileReport:
     return FileReport(found.path, runs, found.quarantined, found.torn_tail, found.error)
 
 
-def _batch(journal: Journal, run: ImportedRun) -> Batch:
+def _batch(journal: Logbook, run: ImportedRun) -> Batch:
     batch = journal.batch(
         run.run_id,
         [item.event for item in run.items],
@@ -74,7 +75,7 @@ def _batch(journal: Journal, run: ImportedRun) -> Batch:
     return journal.imported(batch, Import(run.run_id, run.source, run.sha256, run.taken))
 
 
-def export_runs(journal: Journal, run_ids: Iterable[str]) -> Iterator[bytes]:
+def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
     """The lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
     heads = [journal.head(run_id) for run_id in run_ids]
     rows = (
@@ -85,7 +86,7 @@ def export_runs(journal: Journal, run_ids: Iterable[str]) -> Iterator[bytes]:
     return jsonl.export_lines(rows, journal.store.blob)
 
 
-def import_jsonl(journal: Journal, lines: Iterable[bytes], path: str) -> FileReport:
+def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileReport:
     """Import an export: the same ids, bytes and hashes, in one transaction; what is there already is not added again.
 
     The runs are marked as from elsewhere: they are never claimed here, since their owner may live on there; `fork`
@@ -100,13 +101,16 @@ def import_jsonl(journal: Journal, lines: Iterable[bytes], path: str) -> FileRep
 
     added = journal.store.transact(decide, durable=True)
     journal.forget(added)
+    for run_id, count in added.items():
+        if count >= checkpoint_every_events:
+            journal.checkpoint(run_id)
     return FileReport(path, [RunReport(run_id, path, count) for run_id, count in added.items()])
 
 
 class _Taking:
     """The writing side of an import: rows as they are, in chunks."""
 
-    def __init__(self, journal: Journal, tx: Transaction, path: str) -> None:
+    def __init__(self, journal: Logbook, tx: Transaction, path: str) -> None:
         self.journal = journal
         self.tx = tx
         self.path = path

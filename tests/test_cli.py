@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from runjournal.cli.app import COMMANDS, cli
 from runjournal.journal import Journal
+from runjournal.logbook import Logbook
 from runjournal.log import events as e
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\u202egnp.exe\u200b\x9b31m[red]x[/red]"
@@ -329,7 +330,7 @@ def test_unexpected_error(db, monkeypatch):
     def broken(*_args, **_more):
         raise ZeroDivisionError(HOSTILE)
 
-    monkeypatch.setattr(Journal, "runs", broken)
+    monkeypatch.setattr(Logbook, "runs", broken)
     quiet, loud = run(db, "ls"), run(db, "ls", env={"RUNJOURNAL_DEBUG": "1"})
     assert (1, 1, 1) == (quiet.exit_code, loud.exit_code, quiet.stderr.count("\n"))
     assert ("Traceback" in quiet.stderr, "Traceback" in loud.stderr) == (False, True)

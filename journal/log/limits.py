@@ -59,6 +59,8 @@ checkpoint_warn_bytes: Final = 50 * 1024
 """A checkpoint over this is written, with a warning."""
 checkpoint_every_events: Final = 256
 """A checkpoint is written after this many events, and at each event that ends a step or the run."""
+checkpoint_stretch_events: Final = 16_384
+"""Beside the newest few, the last checkpoint of each such stretch of a run is kept: for replays of its middle."""
 states_cached_max: Final = 64
 """Folded runs that a Journal keeps in memory."""
 

@@ -16,7 +16,7 @@ from .clock import Clock
 from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .head import Head
-from .limits import read_page_events_max
+from .limits import checkpoint_stretch_events, read_page_events_max
 from .store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown, Write
 
 T = TypeVar("T")
@@ -270,15 +270,17 @@ class MemoryStore(_Reads):
             return result
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot and drop all but the newest `keep` of its projection in the run."""
+        """Keep a snapshot and drop all but the newest `keep` of its projection, and the last of each stretch."""
         with self._lock:
             self._check()
             table = self._tables["checkpoints"]
             table[checkpoint[:3]] = checkpoint
             whose = (checkpoint.run_id, checkpoint.projection)
             mine = sorted((key for key, each in table.items() if (each.run_id, each.projection) == whose), reverse=True)
+            last = {key[1] // checkpoint_stretch_events: key for key in reversed(mine)}
             for key in mine[keep:]:
-                del table[key]
+                if key not in last.values():
+                    del table[key]
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
         """Forget snapshots: one, a run's, or all; gives how many."""

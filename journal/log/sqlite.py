@@ -34,7 +34,7 @@ from .errors import (
     UsedAfterFork,
 )
 from .limits import busy_wait_s as busy_wait_default_s
-from .limits import int_max, wal_autocheckpoint_pages
+from .limits import checkpoint_stretch_events, int_max, wal_autocheckpoint_pages
 from .sqlite_errors import closed, translate, translated
 from .sqlite_place import (
     check_engine,
@@ -59,7 +59,10 @@ _SAVE_CHECKPOINT: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold
 _TRIM_CHECKPOINTS: Final = (
     "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN "
     "(SELECT seq, fold FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 "
-    "ORDER BY seq DESC, fold DESC LIMIT ?3)"
+    "ORDER BY seq DESC, fold DESC LIMIT ?3) "
+    f"AND EXISTS (SELECT 1 FROM checkpoints AS later WHERE later.run_id = ?1 AND later.seq > checkpoints.seq "
+    f"AND later.seq / {checkpoint_stretch_events} = checkpoints.seq / {checkpoint_stretch_events} "
+    "AND substr(later.fold, 1, length(?2)) = ?2)"
 )
 _HEARTBEAT: Final = (
     "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"

@@ -222,7 +222,8 @@ class Store(Reading, Protocol):
         ...
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot, relaxed, and drop all but the newest `keep` of its projection in the run."""
+        """Keep a snapshot, relaxed, and drop those of its projection in the run but the newest `keep`, and the last one
+        of each stretch of `checkpoint_stretch_events`."""
         ...
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument
-from runjournal.log.limits import read_page_events_max
+from runjournal.log.limits import checkpoint_stretch_events, read_page_events_max
 from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown
 
 from .store_making import Opening, append, equal, everything, lookups, note, queued, raises, rows_of
@@ -116,6 +116,11 @@ class TablesContract(Opening):
             equal([(5, "own:1"), (5, "fold:1"), (4, "fold:1"), (3, "fold:1")], kept, "another projection's are apart")
             store.drop_checkpoints("run-1", 5)
             store.save_checkpoint(Checkpoint("run-1", 5, "fold:1", b"new"))
+            for seq in (100, checkpoint_stretch_events - 1, checkpoint_stretch_events + 5):
+                store.save_checkpoint(Checkpoint("run-3", seq, "fold:1", b""), keep=1)
+            kept_3 = [each.seq for each in store.checkpoints("run-3")]
+            equal([checkpoint_stretch_events + 5, checkpoint_stretch_events - 1], kept_3, "the last of each stretch")
+            store.drop_checkpoints("run-3")
             equal(1, store.drop_checkpoints("run-1", 4), "dropped one")
             equal([5, 3], [each.seq for each in store.checkpoints("run-1")], "what is left")
             equal(2, store.drop_checkpoints("run-1"), "dropped the run's")

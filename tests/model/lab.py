@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import strategies as st
 from model.programs import OWN, POLICIES, Program
 
 
@@ -446,8 +445,31 @@ def alike(base: Lab, lab: Lab, *but: str) -> None:
         COUNTS["alike"] += 1
 
 
-def strikes(data: st.DataObject, base: Lab, *kinds: str) -> dict[int, str]:
-    last = base.world.ticks + 20
-    return data.draw(
-        st.dictionaries(st.integers(1, last), st.sampled_from(kinds), min_size=1, max_size=5), label="strikes"
-    )
+def patiently(lab: Lab, run_id: str, act: Callable[[], Any]) -> None:
+    """A person tries again when the machine dies under them."""
+    while True:
+        try:
+            return act()
+        except lab.m.Crash as crash:
+            lab.died(run_id, str(crash))
+
+
+def begin(lab: Lab, run_id: str, link: str, of: str, at: int | None = None) -> None:
+    patiently(lab, run_id, lambda: lab.store.log.get(run_id) or lab.journal.start(run_id, link, of, at))
+
+
+def begin(lab: Lab, run_id: str, link: str, of: str, at: int | None = None) -> None:
+    patiently(lab, run_id, lambda: lab.store.log.get(run_id) or lab.journal.start(run_id, link, of, at))
+
+
+def blind(lab: Lab) -> Lab:
+    """Its agent takes its turn from a local variable."""
+
+    def agent(run: Any) -> Any:
+        for _, ops, _ in lab.program.steps:
+            with run.step("turn", repeat=True):
+                lab.body(run, ops)
+        return len(run.context["messages"])
+
+    lab.agent = agent
+    return lab

@@ -106,3 +106,5 @@ SAMPLES = {
         ("b", [("tool", "idempotent", 2, CALL), ("say", "b"), ("tool", "unsafe", 1, CALL)], "raise"),
     ], {("keyed", 1): ["lost"] * 3, ("idempotent", 2): ["late"], ("unsafe", 1): ["not sent"] * 3}),
 }  # fmt: skip
+
+BLIND = {"tool", "parallel", "plan", "boom"}  # what doesn't look at the context

@@ -349,7 +349,8 @@ def finish(loop: VirtualLoop) -> None:
     for task in tasks:
         task.cancel()
     with suppress(Deadlock):
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
     bury(loop)

@@ -1,0 +1,252 @@
+"""The product and the executable model agree: the same programs, struck at the same boundaries, told in the same words.
+
+`model/` holds the model, its programs, its world and its judges; `model/product.py` the product in the model's shape.
+`make crash` draws 5,000 programs for each property, `make test` a seeded sample.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model import reference_model as model
+from model.agree import agree
+from model.lab import Lab, alike, begin, blind, patiently, uninterrupted
+from model.product import Product
+from model.programs import BLIND, FIND, SAMPLES, Program, ops, programs
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "crash"
+many = settings(
+    max_examples=int(os.environ.get("EXAMPLES", "5000" if LONG else "60")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    report_multiple_bugs=False,
+)
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def anywhere(request: pytest.FixtureRequest) -> Iterator[Product]:
+    product = Product(request.param)
+    yield product
+    product.close()
+
+
+PRODUCT = Product("memory")
+Strikes = dict[int, str]
+
+
+def strikes(*kinds: str) -> st.SearchStrategy[Strikes]:
+    return st.dictionaries(st.integers(1, 150), st.sampled_from(kinds), min_size=1, max_size=5)
+
+
+def both(program: Program, act: Callable[[Lab], object], *but: str, **how: Any) -> Lab:
+    """Do the same with the model and with the product; what is left must be the same."""
+    labs = [Lab(m, program, **how) for m in (model, PRODUCT)]
+    for lab in labs:
+        act(lab)
+    agree(*labs, *but)
+    return labs[1]
+
+
+def serve(lab: Lab) -> None:
+    lab.serve()
+
+
+# ------------------------------------------------------------------------------------------------------- every boundary
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_crash_at_every_boundary_of_a_sample(name: str, power: bool) -> None:
+    """Process death or a power cut at each append and around each tool: both end alike, in the same words."""
+    for tick in range(1, uninterrupted(model, SAMPLES[name]).world.ticks + 1):
+        both(SAMPLES[name], serve, strikes={tick: "crash"}, power=power).judge()
+
+
+@pytest.mark.parametrize("kind", ["stall", "stall_long"])
+@pytest.mark.parametrize("name", ["plain", "asks"])
+def test_an_owner_that_stalls_at_every_boundary_of_a_sample(name: str, kind: str) -> None:
+    """Another process takes over and goes on; the one that slept wakes, changes nothing, and may testify."""
+    for tick in range(1, uninterrupted(model, SAMPLES[name]).world.ticks + 1):
+        both(SAMPLES[name], serve, "ticks", strikes={tick: kind}).judge()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_samples_on_each_store(name: str, anywhere: Product) -> None:
+    """Uninterrupted, and with a crash at every fifth boundary: memory and SQLite end alike."""
+    base = uninterrupted(anywhere, SAMPLES[name])
+    for tick in range(1, base.world.ticks + 1, 5):
+        alike(base, Lab(anywhere, SAMPLES[name], {tick: "crash"}))
+    anywhere.close()
+
+
+# ------------------------------------------------------------------------------------------------------ random programs
+
+
+@many
+@given(programs(), strikes("crash"), st.booleans(), FIND)
+def test_whatever_crashes_the_product_does_as_the_model(
+    program: Program, when: Strikes, power: bool, find: bool | str
+) -> None:
+    """Crashes and power cuts at any boundaries, also in recoveries, with and without hooks."""
+    both(program, serve, strikes=when, power=power, find=find).judge()
+
+
+@many
+@given(programs(), strikes("day", "crash"), FIND)
+def test_a_pause_of_a_day(program: Program, when: Strikes, find: bool | str) -> None:
+    """Keys are forgotten meanwhile: a keyed call counts as unsafe."""
+    both(program, serve, strikes=when, find=find).judge()
+
+
+@many
+@given(programs(), strikes("stall", "stall_long", "stall", "crash"), FIND)
+def test_a_stalled_owner_changes_nothing_when_it_wakes(program: Program, when: Strikes, find: bool | str) -> None:
+    """It writes nothing, sends nothing, and testifies at most once for each open call."""
+    base = uninterrupted(PRODUCT, program, find=find)
+    lab = Lab(PRODUCT, program, when, find=find)
+    alike(base, lab, "answers")
+    late = [(x.data["call_id"], x.data["attempt"]) for x in lab.events("tool.resolved") if x.data["late"]]
+    assert len(late) == len(set(late))
+
+
+@many
+@given(programs(), st.integers(1, 150), st.sampled_from(["stall", "stall_long"]), FIND)
+def test_a_stalled_owner_as_the_model_has_it(program: Program, tick: int, kind: str, find: bool | str) -> None:
+    """One stall, anywhere: the same events, by whichever owner."""
+    both(program, serve, "ticks", strikes={tick: kind}, find=find)
+
+
+@many
+@given(programs(), st.sampled_from(["retry", "restart"]), strikes("crash", "crash", "day"), st.booleans(), st.booleans())
+def test_a_line_of_runs_never_repeats_what_it_sent(
+    program: Program, link: str, when: Strikes, resolve: bool, power: bool
+) -> None:
+    """An unknown outcome fails the run; people may resolve it, or not; retries and restarts go on."""
+
+    def go_on(lab: Lab) -> None:
+        run_id = "r"
+        for number in range(5):
+            status = lab.serve(run_id).status
+            lab.judge(run_id)
+            if status == "completed":
+                break
+            for call_id in sorted(lab.store.state(run_id).unresolved()) if resolve else []:
+                patiently(lab, run_id, lambda call_id=call_id, run_id=run_id: lab.say(run_id, call_id))
+            parent, run_id = run_id, f"r{number}"
+            begin(lab, run_id, link, parent)
+
+    both(program, go_on, strikes=when, power=power, on_unknown="fail")
+
+
+@many
+@given(programs(), strikes("crash"), st.booleans(), st.integers(0, 10**6))
+def test_a_fork_owns_what_it_does(program: Program, when: Strikes, power: bool, at: int) -> None:
+    """From any event of a run: its context up to the last completed step, and nothing that is open."""
+
+    def fork(lab: Lab) -> None:
+        lab.serve()
+        begin(lab, "f", "fork", "r", 1 + at % len(lab.store.log["r"]))
+        state = lab.store.state("f")
+        assert not (state.step or state.calls or state.approvals or state.inbox)
+        lab.serve("f")
+
+    both(program, fork, strikes=when, power=power)
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[Any]:
+    """What each run of a family is: link, which one of those before, at which of its events, strikes, who speaks."""
+    links = st.sampled_from(["retry", "restart", "fork", "fork"])
+    of, at, words = st.integers(0, 10**6), st.integers(0, 10**6), st.booleans()
+    return draw(st.lists(st.tuples(links, of, at, strikes("crash", "crash", "cancel", "day"), words), min_size=1, max_size=5))
+
+
+@many
+@given(programs(size=3), families(), st.booleans(), st.sampled_from(["fail", "ask"]))
+def test_any_family_of_runs(program: Program, family: list[Any], power: bool, on_unknown: str) -> None:
+    """Retries, restarts and forks of each other, at any event, with crashes, cancels and words in between."""
+
+    def grow(lab: Lab) -> None:
+        for number, (link, of, at, when, words) in enumerate(family):
+            run_id, runs = f"r{number}" if number else "r", list(lab.store.log)
+            parent = runs[of % len(runs)] if number else ""
+            place = 1 + at % len(lab.store.log[parent]) if number and link == "fork" else None
+            try:
+                begin(lab, run_id, link if number else "", parent, place)
+            except lab.m.Refused:
+                continue
+            for tick, kind in when.items():
+                cancel = lambda _, run_id=run_id: lab.elsewhere(lambda: lab.journal.cancel(run_id))  # noqa: E731
+                lab.world.plan[lab.world.ticks + tick] = cancel if kind == "cancel" else getattr(lab, kind)
+            lab.serve(run_id)
+            lab.world.plan.clear()
+            lab.judge(run_id)
+            for call_id in sorted(lab.store.state(run_id).unresolved()) if words else []:
+                lab.say(run_id, call_id)
+
+    both(program, grow, power=power, on_unknown=on_unknown)
+
+
+@many
+@given(programs(), strikes("crash", "signal"), st.booleans())
+def test_each_signal_is_seen_by_one_step_that_completes(program: Program, when: Strikes, power: bool) -> None:
+    """What others append meanwhile doesn't disturb an open step; it is in the inbox of the next one."""
+    steps = [(name, [("signals",), *ops], how) for name, ops, how in program.steps]
+    nature = {key: ends for key, ends in program.nature.items() if key[0] != "model"}
+
+    def signalled(lab: Lab) -> None:
+        for tick, kind in when.items():
+            send = lambda _, tick=tick: lab.elsewhere(lambda: lab.journal.signal("r", tick))  # noqa: E731
+            lab.world.plan[tick] = send if kind == "signal" else lab.crash
+        lab.serve()
+        lab.judge()
+
+    both(Program(program.style, steps, nature), signalled, power=power)
+
+
+@many
+@given(programs(), strikes("crash"), st.integers(1, 100), st.booleans())
+def test_nothing_new_is_sent_after_a_cancel(program: Program, when: Strikes, tick: int, power: bool) -> None:
+    """A cancel is durable, and beats any resume."""
+
+    def cancelled(lab: Lab) -> None:
+        lab.world.plan[tick] = lambda _: lab.elsewhere(lambda: lab.journal.cancel("r"))
+        lab.serve()
+        lab.judge()
+
+    lab = both(program, cancelled, strikes=when, power=power)
+    types = [event.type for event in lab.store.log["r"]]
+    if "run.cancel_requested" in types:
+        after = types[types.index("run.cancel_requested") :]
+        assert not {"tool.started", "model.started", "step.started"} & set(after)
+
+
+@many
+@given(programs(ops().filter(lambda op: op[0] in BLIND), calm=True, size=3), strikes("crash"), st.booleans())
+def test_a_loop_on_local_variables_ends_alike_or_is_stopped(program: Program, when: Strikes, power: bool) -> None:
+    """It goes on only where it is right by chance, in its first turn; a second one is never taken for a first."""
+
+    def loop(lab: Lab) -> None:
+        with suppress(lab.m.PlanChanged):
+            blind(lab).serve()
+
+    both(program, loop, strikes=when, power=power)
+
+
+@many
+@given(programs(), strikes("crash"), st.booleans())
+def test_every_checkpoint_with_its_tail_is_the_whole(program: Program, when: Strikes, power: bool) -> None:
+    """At each seq of a run with crashes in it, of its retry and of its fork, byte for byte."""
+    lab = Lab(PRODUCT, program, when, power=power, on_unknown="fail")
+    links = [("r", "", ""), ("f", "fork", "r")]
+    if lab.serve().status == "failed":
+        links.append(("r2", "retry", "r"))
+    for run_id, link, of in links:
+        if link:
+            begin(lab, run_id, link, of)
+            lab.serve(run_id)
+        lab.refold(run_id, *range(1, len(lab.store.log[run_id]) + 1))

@@ -1,0 +1,25 @@
+"""Every rule of a run, each with the smallest agent that shows it: the model's own tests, on the model and the product."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from model import reference_model
+from model.product import Product
+from model.rules import RULES
+
+
+@pytest.fixture(params=["model", "memory", "sqlite"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "model":
+        yield reference_model
+    else:
+        product = Product(request.param)
+        yield product
+        product.close()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__.removeprefix("test_"))
+def test_the_rule(rule: Callable[[Any], None], engine: Any) -> None:
+    """The rule holds in the model, and in the product on each store."""
+    rule(engine)
