@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from runjournal.logbook import Logbook
 
 HELP: Final = (
-    "RUN: an id, a unique prefix of one, @last, @last-failed (the newest). "
+    "RUN: an id, a unique prefix of one, @last, @last-failed (what changed last, sub-agents left out). "
     "RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
 )
 _shown_max: Final = 5
@@ -52,7 +52,7 @@ def _run(journal: Logbook, name: str) -> str:
     if name.startswith("@"):
         if name not in ("@last", "@last-failed"):
             raise click.UsageError(f"expected @last or @last-failed, got {line(name, 40)}")
-        head = next(journal.runs(status=("failed",) if name == "@last-failed" else ()), None)
+        head = journal.latest(status=("failed",) if name == "@last-failed" else ())
         if head is None:
             raise RunNotFound(name)
         return head.run_id

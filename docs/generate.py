@@ -196,8 +196,8 @@ def _refs() -> Iterator[str]:
     rows = [
         ("`report-42`", "a run by its id"),
         ("`repo`", "by a prefix that only one id has"),
-        ("`@last`", "the run that began last"),
-        ("`@last-failed`", "the run that began last among those that failed"),
+        ("`@last`", "the run that changed last, sub-agents left out"),
+        ("`@last-failed`", "the same among those that failed"),
         ("`RUN@42`", "its event 42: the run as it was then"),
         ("`RUN@-1`", "one event before its last"),
         (

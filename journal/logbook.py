@@ -217,6 +217,11 @@ class Logbook:
             if not tags or tags.items() <= orjson.loads(head.tags).items():
                 yield head
 
+    def latest(self, *, status: Sequence[str] = ()) -> Head | None:
+        """The run that changed last, among those that no other run began; None if there is none."""
+        own = (head for head in self.runs(status=status) if head.parent_run_id is None)
+        return max(own, key=lambda head: (head.updated_at, head.run_id), default=None)
+
     def events(
         self,
         run_id: str,
