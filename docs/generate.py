@@ -735,8 +735,10 @@ def python_page() -> Iterator[str]:
         thing = getattr(runjournal, name)
         if inspect.isclass(thing):
             yield from _class(name, thing, "##")
-        else:
+        elif callable(thing):
             yield from _function(name, thing, "##")
+        else:
+            yield from [f"## {name}", "", f"A constant: `{thing!r}`.", ""]
         if name == "RunState":
             yield from _folds()
         if name == "JournalError":
