@@ -52,17 +52,15 @@ class AsyncRunner(Runner):
         if claim is None:
             return self.outcome(run_id)
         run, core, caller = self.open_async(claim, code)
-        try:
+        with self.owned(claim):
             self.triage(core, caller, run)
-        except f.Suspend:
-            return self.outcome(run_id)
-        error, cancelled = await self._own(agent, run, core)
-        return self._settle(run, core, claim, error, cancelled)
+            ended = await self._own(agent, run, core)
+            return self._drive(ended, run, core, claim)
+        return self.outcome(run_id)
 
-    async def _own(
-        self, agent: AsyncAgent, run: AsyncRun, core: AsyncCore
-    ) -> tuple[asyncio.Task[Any], BaseException | None]:
-        task = asyncio.get_running_loop().create_task(_call(agent, run, core))
+    async def _own(self, agent: AsyncAgent, run: AsyncRun, core: AsyncCore) -> Callable[[Any], Any]:
+        """Call the agent, in a task; gives what returns what it returned, or raises what left it."""
+        task = asyncio.get_running_loop().create_task(_call(agent, run))
         cancelled: BaseException | None = None
         while not task.done():
             try:
@@ -71,36 +69,26 @@ class AsyncRunner(Runner):
                 cancelled, core.leaving = cancelled or error, True
                 core.stop(f.Released("the run's caller cancelled it"))
                 task.cancel()
-        return task, cancelled
-
-    def _settle(
-        self, run: AsyncRun, core: AsyncCore, claim: Claim, task: asyncio.Task[Any], cancelled: BaseException | None
-    ) -> Json:
-        """What became of the agent's task becomes of the run."""
+        if core.entry is not None and core.entry.open:  # in a task that the agent left behind
+            core.stop(f.StepOpen(f"the agent has ended, and step {core.entry.step} is open in another task"))
+            await run.drain(core.entry)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        stop = core.stopped or (f.stop_in(error) if error else None)
-        if isinstance(stop, f.Suspend | f.Completed):
-            return self.outcome(claim.run_id)
-        if isinstance(stop, f.Cancelled):
-            self.log.append(claim.run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
-            return self.outcome(claim.run_id)
-        if isinstance(stop, f.Fenced):
-            raise f.RunBusy(f"run {claim.run_id} was taken over by another owner: this one has stopped") from stop
-        if stop is not None or (error is not None and not isinstance(error, Exception | asyncio.CancelledError)):
-            with suppress(AppendRefused):
-                self.log.append(claim.run_id, [e.RunRequeued("released")], epoch=claim.epoch)
-            raise cancelled or stop or error or AssertionError
-        if error is None:
-            output = plain(task.result())
-            run.drive(core.append(e.RunCompleted(output)))
-            return output
-        if isinstance(error, asyncio.CancelledError):
-            error = TimeoutError("the agent was cancelled by itself")
-        run.drive(core.append(self.ending(error, core)))
+        return lambda _: _outcome(task, core.stopped or (f.stop_in(error) if error else None), error, cancelled)
+
+
+async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:
+    return await agent(run)
+
+
+def _outcome(
+    task: asyncio.Task[Any], stop: BaseException | None, error: BaseException | None, cancelled: BaseException | None
+) -> Any:
+    if isinstance(stop, f.Suspend | f.Completed | f.Cancelled | f.Fenced):
+        raise stop from error
+    if stop is not None:
+        raise cancelled or stop from error
+    if isinstance(error, asyncio.CancelledError):
+        raise TimeoutError("the agent was cancelled by itself") from error
+    if error is not None:
         raise error
-
-
-async def _call(agent: AsyncAgent, run: AsyncRun, core: AsyncCore) -> Any:
-    output = await agent(run)
-    core.alive()
-    return output
+    return task.result()

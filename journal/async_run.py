@@ -9,9 +9,10 @@ import asyncio
 import contextvars
 import copy
 import inspect
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
@@ -144,8 +145,7 @@ class AsyncDriver:
         return True
 
     async def _invoke(self, command: Invoke) -> Ended:
-        body = self.loop.create_task(_run(command.body, blocking=command.blocking))
-        self.bodies.add(body)
+        body = self._in_thread(command) if command.blocking else self._in_task(command)
         deadline = None if command.timeout_s is None else self.loop.time() + command.timeout_s
         cancelled: asyncio.CancelledError | None = None
         while not body.done():
@@ -162,28 +162,65 @@ class AsyncDriver:
                     held = self.loop.time() + cancel_wait_s
                     deadline = held if deadline is None else min(deadline, held)
         if body.done():
-            return _ended(body, cancelled)
-        body.add_done_callback(lambda done: _late(command, done))
-        if not command.blocking:  # a thread can't be stopped: it ends when it ends
-            body.cancel()
+            return _ended(body)._replace(cancelled=cancelled)
+        if not command.blocking:  # a thread tells by itself
+            body.add_done_callback(lambda done: None if done.cancelled() else command.late(_ended(done)))
+        body.cancel()
         return Ended(cut="cancel" if cancelled is not None else "timeout", cancelled=cancelled)
 
+    def _in_task(self, command: Invoke) -> asyncio.Future[Any]:
+        """A body in a task of its own, which a cancel of its asker doesn't reach."""
 
-async def _run(body: Callable[[], Any], *, blocking: bool) -> Any:
-    result = await asyncio.to_thread(body) if blocking else body()
-    return await result if inspect.isawaitable(result) else result
+        async def work() -> Any:
+            result = command.body()
+            return await result if inspect.isawaitable(result) else result
+
+        task = self.loop.create_task(work())
+        self.bodies.add(task)
+        return task
+
+    def _in_thread(self, command: Invoke) -> asyncio.Future[Any]:
+        """A body in a thread of its own: in a pool it could wait for its turn, be cut meanwhile, and begin later."""
+        body: asyncio.Future[Any] = self.loop.create_future()
+        context = contextvars.copy_context()
+
+        def deliver(ended: Ended) -> None:
+            if body.done():  # it can't be stopped: it was cut, and has ended now
+                command.late(ended)
+                return
+            body.set_result(ended)
+            if isinstance(ended.error, INTERRUPTS):
+                raise ended.error  # it breaks the loop, as one of a task does
+
+        def work() -> None:
+            try:
+                ended = Ended(context.run(command.body))
+            except BaseException as error:  # noqa: BLE001 - how it ended is the core's to judge
+                ended = Ended(error=error)
+            try:
+                self.loop.call_soon_threadsafe(deliver, ended)
+            except RuntimeError:  # the loop is closed, and whoever waited is gone
+                command.late(ended)
+
+        threading.Thread(target=work, name="runjournal body", daemon=True).start()
+        return body
 
 
-def _ended(body: asyncio.Task[Any], cancelled: BaseException | None) -> Ended:
+INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
+"""What breaks a loop at once, whoever raises it."""
+
+
+def _ended(body: asyncio.Future[Any]) -> Ended:
+    """How a body ended. The loop has its interrupt already: raised by its asker too, it would break the end of it."""
     if body.cancelled():
-        return Ended(error=asyncio.CancelledError(), cancelled=cancelled)
+        return Ended(error=asyncio.CancelledError())
     error = body.exception()
-    return Ended(None if error else body.result(), error, cancelled=cancelled)
-
-
-def _late(command: Invoke, body: asyncio.Task[Any]) -> None:
-    if not body.cancelled() and not isinstance(body.exception(), f.Stop):
-        command.late(_ended(body, None))
+    ended = Ended(error=error) if error else body.result()
+    if not isinstance(ended, Ended):
+        ended = Ended(ended)
+    if isinstance(ended.error, INTERRUPTS):
+        return Ended(error=f.Released(f"{type(ended.error).__name__} in a tool"))
+    return ended
 
 
 class AsyncCore(Core):
@@ -300,7 +337,7 @@ class AsyncRun(Context):
             stop = error
         if stop is not None:
             core.stop(stop)
-        await self._drain(entry)
+        await self.drain(entry)
         stop = core.stopped or stop
         if stop is not None:
             if stop is error or (cancelled and core.leaving):
@@ -312,7 +349,7 @@ class AsyncRun(Context):
             raise error  # swallowing it would break the timeout or the group that sent it
         raise failure from error
 
-    async def _drain(self, entry: Entry) -> None:
+    async def drain(self, entry: Entry) -> None:
         """What is in flight: cut what can be cut, await the rest. Held back from every cancel."""
         told: set[asyncio.Task[Any]] = set()
         while tasks := {t for t in entry.flights.values() if t is not asyncio.current_task() and not t.done()}:

@@ -74,30 +74,29 @@ class Caller:
         call_id = yield from self.identify(entry, target, args, own_key)
         entry.asks[call_id] += 1
         self.core.driver.settle()
-        if call_id in entry.shared:  # its own key is in flight: both get its one outcome
-            yield from self.core.until(lambda: entry.shared[call_id], None)
-            return self.give(target, *entry.shared[call_id])
+        while (flight := entry.shared.get(call_id)) is not None:  # its own key is in flight: both get its one outcome
+            yield from self.core.until(lambda flight=flight: flight, None)
+            (value, failure), *_ = flight
+            if failure is None:
+                return self.parsed(target, copy.deepcopy(value))
+            if isinstance(failure, Exception):
+                raise failure
         if own_key:
-            entry.shared[call_id] = ()
+            entry.shared[call_id] = []
         try:
             value = yield from self.outcome(entry, call_id, target, args)
         except BaseException as error:
             entry.busy.pop(call_id, None)
-            self._share(entry, call_id, (None, error))
+            self._share(entry, call_id, None, error)
             raise
-        self._share(entry, call_id, (value, None))
+        self._share(entry, call_id, value)
         return self.parsed(target, value)
 
-    def _share(self, entry: Entry, call_id: str, outcome: tuple[Json, BaseException | None]) -> None:
-        if call_id in entry.shared:
-            entry.shared[call_id] = outcome
+    def _share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
+        """It is no longer in flight; whoever waited for it gets its outcome."""
+        if (flight := entry.shared.pop(call_id, None)) is not None:
+            flight.append((value, failure))
             self.core.driver.ring()
-
-    def give(self, target: Target, value: Json, failure: BaseException | None) -> Any:
-        """Return or raise an outcome that somebody else waited for too."""
-        if failure is not None:
-            raise failure
-        return self.parsed(target, copy.deepcopy(value))
 
     def parallel(self, asks: Sequence[tuple[Target, dict[str, Json], str]]) -> Steps[list[Any]]:
         """Calls that are in flight together; their outcomes in the order of the asks, failures as values."""
@@ -220,9 +219,11 @@ class Caller:
             at = int(told[0][0])
             yield from self.told_in_turn(entry, at, call_id)
             cut = at in entry.cuts
-            if cut:
-                yield from self._park(entry, call_id, at)
-            core.tell(entry, at)
+            try:
+                if cut:
+                    yield from self._park(entry, call_id, at)
+            finally:  # its cancel came: that is what it was told
+                core.tell(entry, at)
             if not cut:
                 return self.value_at(at)
         if (word := entry.word(call_id)) is not None:
@@ -482,6 +483,7 @@ class Caller:
             yield from core.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
         entry.asked.add(call_id)
         entry.asks[call_id] += 1
+        core.driver.settle()
         if call_id not in known:
             request = e.ApprovalRequested(call_id, action, reason, args=args)
             if core.driver.alone() and not entry.flights:

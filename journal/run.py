@@ -7,7 +7,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from runjournal.log.base import Event, Json
@@ -42,8 +42,8 @@ class SyncDriver:
         self.threads: set[threading.Thread] = set()
 
     def alone(self) -> bool:
-        """Whether no thread of `run.thread` lives."""
-        return not any(thread.is_alive() and thread is not threading.current_thread() for thread in self.threads)
+        """Whether no other thread can ask: this is none of `run.thread`, and none of those lives."""
+        return not self.threads
 
     def current(self) -> threading.Thread:
         """The thread that asks."""
@@ -248,7 +248,16 @@ class Run(Context):
         """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it."""
         self._caller.entry()
         context = contextvars.copy_context()
-        thread = threading.Thread(target=lambda: context.run(fn, *args), daemon=True)
+
+        def work() -> None:
+            try:
+                with suppress(f.Stop):  # the step's own thread is stopped at its next verb, too
+                    context.run(fn, *args)
+            finally:
+                self._driver.threads.discard(thread)
+                self._driver.ring()
+
+        thread = threading.Thread(target=work, daemon=True)
         self._driver.threads.add(thread)
         thread.start()
         return thread

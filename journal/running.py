@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -129,14 +129,21 @@ class Runner:
         if claim is None:
             return self.outcome(run_id)
         run, core, caller = self.open(claim, code)
-        try:
+        with self.owned(claim):
             self.triage(core, caller, run)
             return self._drive(agent, run, core, claim)
+        return self.outcome(run_id)
+
+    @contextmanager
+    def owned(self, claim: Claim) -> Iterator[None]:
+        """What leaves here becomes of the run: it waits, has ended or is cancelled, or is released and the caller told."""
+        run_id = claim.run_id
+        try:
+            yield
         except (f.Suspend, f.Completed):
-            return self.outcome(run_id)
+            return
         except f.Cancelled:
             self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
-            return self.outcome(run_id)
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
         except BaseException as error:

@@ -37,7 +37,9 @@ class Entry:
     busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     asks: Counter[str] = field(default_factory=Counter[str])
     flights: dict[str, Any] = field(default_factory=dict[str, Any])
-    shared: dict[str, Any] = field(default_factory=dict[str, Any])
+    shared: dict[str, list[tuple[Any, BaseException | None]]] = field(
+        default_factory=dict[str, list[tuple[Any, BaseException | None]]]
+    )
     held: set[str] = field(default_factory=set[str])
     questions: list[str] = field(default_factory=list[str])
 

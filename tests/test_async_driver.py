@@ -1192,29 +1192,33 @@ def test_d_another_stops_the_run_while_siblings_are_in_flight(what: str, policy:
     assert "step.failed" not in lab.types() and "C" not in lab.tags
 
 
-def test_d_a_cancel_that_is_found_before_the_agent_is_called():
-    """The word of a hook, at recovery, meets a requested cancel: the run is cancelled, and nothing is left running."""
-    lab = Lab(0, (14,), slow={"A": 5})
+@pytest.mark.parametrize("what", ["fenced", "cancelled"])
+def test_d_a_stop_that_is_found_before_the_agent_is_called(what: str):
+    """Another strikes between the claim and the word of a hook: as later, and nothing is left running here."""
+    lab = Lab(0, (10,), slow={"A": 5})
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("s"):
             await run.call(lab.tools["unsafe"], x="A")
 
-    with suppress(Crash):
+    with pytest.raises(Crash):
         lab.once(agent)
     lab.boot()
     append = lab.journal.append
 
     def late(run_id: Any, events: Any, **how: Any) -> Any:
         done = append(run_id, events, **how)
-        if events and getattr(events[-1], "TYPE", "") == "run.claimed":
-            lab.outside().append("r", [e.RunCancelRequested("enough", "now")], expect=None)
+        if events[-1].TYPE == "run.claimed":
+            if what == "fenced":
+                lab.outside().claim("r")
+            else:
+                lab.outside().append("r", [e.RunCancelRequested("enough", "now")], expect=None)
         return done
 
     lab.journal.append = late  # type: ignore[method-assign]
-    with pytest.raises(f.RunCancelled):
+    with pytest.raises(f.RunBusy if what == "fenced" else f.RunCancelled):
         lab.once(agent)
-    assert lab.status == "cancelled"
+    assert lab.status == ("running" if what == "fenced" else "cancelled") and lab.tags["A"] == 1
 
 
 def test_d_the_owner_is_fenced_before_the_run_completes():

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from model import reference_model as model
 from model.agree import agree
@@ -24,6 +24,7 @@ many = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
     report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate] if os.environ.get("NO_SHRINK") else list(Phase),
 )
 
 
