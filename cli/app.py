@@ -54,13 +54,13 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 
 @dataclass(slots=True)
 class App:
-    """What the options that every command has say; `named`: the store was named on the command line."""
+    """What the options that every command has say; `source`: what has named the store, an option or a variable."""
 
     db: str = "runjournal.db"
     output: str = "table"
     color: bool | None = None
     pager: bool = True
-    named: bool = False
+    source: str = "the default"
 
     @property
     def plain(self) -> bool:
@@ -79,21 +79,27 @@ class App:
 
         if self.path is not None and not os.path.lexists(self.path):
             hint = "`runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
-            raise StoreUnavailable(f"no store at {self.path}; {hint}")
+            raise StoreUnavailable(f"no store at {self.path} ({self.source}); {hint}")
 
     @contextlib.contextmanager
     def open(self, *, create: bool = False) -> Generator[Logbook]:
-        """The journal; only what writes makes a new one."""
+        """The journal; only what writes makes a new one. An error of a run that isn't there says where it isn't."""
+        from runjournal.log.errors import RunNotFound
         from runjournal.logbook import Logbook
 
         if not create:
             self.check_there()
         with Logbook.open(self.db, create=create, by=f"cli:{_user()}") as journal:
-            yield journal
+            try:
+                yield journal
+            except RunNotFound as error:
+                hint = self.typed("runjournal ls")
+                error.args = (f"no run {error.run_id!r} in {self.db} ({self.source}); `{hint}` lists those that are",)
+                raise
 
     def typed(self, command: str) -> str:
         """A command as it must be typed to reach this store: with its --db, if that was given on the command line."""
-        if not self.named or not command.startswith("runjournal ") or " --db " in command:
+        if self.source != "--db" or not command.startswith("runjournal ") or " --db " in command:
             return command
         return f"runjournal --db {shlex.quote(self.db)} {command.removeprefix('runjournal ')}"
 
@@ -125,7 +131,8 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
         if value is not None:
             app = context.ensure_object(App)
             if name == "db":
-                app.named = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+                told = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+                app.source = "--db" if told else "RUNJOURNAL_DB"
             setattr(app, name, value if name != "color" else {"always": True, "never": False}.get(value))
 
     return callback

@@ -47,7 +47,8 @@ def audit(app: App, run: str | None, *, every: bool) -> int:
             found = audit_run(journal.store, run_id_of(journal, run), progress=report)
         _findings(app, _tallied(found, tally))
     told = ", ".join(plural(tally[name], name) for name in SEVERITY_STYLES if name in tally and name != "info")
-    app.say(f"found {told}" if told else "nothing is wrong")
+    remarks = f"{plural(tally['info'], 'remark')}, " if "info" in tally else ""
+    app.say(f"found {told}" if told else f"{remarks}nothing is wrong")
     return exits.FINDINGS if told else exits.OK
 
 

@@ -15,6 +15,8 @@ from runjournal.auditing import audit_run
 from runjournal.journal import Journal
 from runjournal.projections.state import RunState
 
+from .output import money, plural
+
 Say = Callable[[str], None]
 
 
@@ -73,7 +75,7 @@ def _read_back(journal: Journal, run_id: str, killed: Killed, path: Path, say: S
     kept = stored[: len(killed.acknowledged)] == killed.acknowledged
     more = len(stored) - len(killed.acknowledged)
     say("\n2. The store is opened again.")
-    say(f"   {len(stored)} events are there, seq 1 to {stored[-1][0]} without a gap.")
+    say(f"   {plural(len(stored), 'event')} are there, seq 1 to {stored[-1][0]} without a gap.")
     say(
         f"   All {len(killed.acknowledged)} acknowledged ones are among them: {'yes' if kept else 'NO'}."
         + (f" {more} more: committed as it died." if more else "")
@@ -86,7 +88,7 @@ def _read_back(journal: Journal, run_id: str, killed: Killed, path: Path, say: S
     for at in (stored[-1][0] // 3, 2 * stored[-1][0] // 3):
         then = journal.replay(run_id, at)
         step = f"in step {then.steps.open.id}" if then.steps.open else "between steps"
-        say(f"   seq {at:>3}: {step}, {then.steps.completed_count} steps done, {then.costs.amount('USD')} USD spent")
+        say(f"   seq {at:>3}: {step}, {plural(then.steps.completed_count, 'step')} done, {_usd(then)} spent")
     findings = list(audit_run(journal.store, run_id))
     say("\n5. Audited: chain, sequence, transitions, effects, checkpoints, index tables.")
     for finding in findings:
@@ -109,15 +111,19 @@ def _program() -> str:
 def _show(state: RunState, say: Say) -> None:
     step = state.steps.open
     say(f"   status     {state.status.status}, claimed by {state.status.owner} (epoch {state.status.epoch})")
-    say(f"   done       {state.steps.completed_count} steps: {', '.join(state.steps.completed) or '-'}")
+    say(f"   done       {plural(state.steps.completed_count, 'step')}: {', '.join(state.steps.completed) or '-'}")
     say(
         f"   open step  {f'{step.id} (index {step.index}), what it did to the context is uncommitted' if step else '-'}"
     )
     say(f"   memory     {state.memory.committed}")
     say(
-        f"   cost       {state.costs.amount('USD')} USD, {state.costs.tokens()} tokens, "
-        f"{state.costs.count('calls')} model calls"
+        f"   cost       {_usd(state)}, {plural(state.costs.tokens(), 'token')}, "
+        f"{plural(state.costs.count('calls'), 'model call')}"
     )
+
+
+def _usd(state: RunState) -> str:
+    return f"{money(str(state.costs.amount('USD')))} USD"
 
 
 def _show_open(state: RunState, say: Say) -> None:

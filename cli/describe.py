@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, data_of
 
+from .output import money, plural
 from .safe import block, dumps, line, preview
 
 SUMMARY_CHARS: Final = 160
@@ -51,7 +52,7 @@ def _started(happened: e.ToolStarted) -> str:
 def _usage(happened: e.ModelCompleted) -> str:
     usage = happened.usage
     told = "usage unknown" if usage is None else f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out"
-    cost = f", {happened.cost['amount']} {happened.cost['currency']}" if happened.cost else ""
+    cost = f", {money(happened.cost['amount'])} {happened.cost['currency']}" if happened.cost else ""
     return f"{told}{cost}{f', {happened.finish_reason}' if happened.finish_reason else ''}"
 
 
@@ -84,7 +85,7 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.MemorySet: lambda v: f"{v.key} = {value(v.value)}",
     e.MemoryDeleted: lambda v: v.key,
     e.PromptPinned: lambda v: f"{v.fingerprint[:12]} {' '.join(sorted(v.layers))}",
-    e.PlanSet: lambda v: f"{len(v.tasks)} tasks",
+    e.PlanSet: lambda v: plural(len(v.tasks), "task"),
     e.PlanUpdated: lambda v: f"{v.task_id} {v.status}",
     e.ContextCompacted: lambda v: f"up to seq {v.upto_seq}: {value(v.summary)}",
     e.NoteAdded: lambda v: f"{v.code or ''} {value(v.text)}",

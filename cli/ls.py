@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,25 +12,27 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import STATUS_STYLES, Cell, Column, amount, moment, plural, records
+from .output import STATUS_STYLES, Cell, Column, amount, money, plural, records, terminal_width, when
 from .safe import line
 
 if TYPE_CHECKING:
+    from runjournal.glances import Glance
     from runjournal.log.head import Head
     from runjournal.logbook import Logbook
-    from runjournal.reports import Glance
 
 TABLE_ROWS: Final = 50
+short_ids_below: Final = 130
+"""On a terminal of fewer columns, ids are shortened."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS: Final = (
     Column("RUN"),
     Column("STATUS"),
-    Column("KIND", flex=True, spare=1),
+    Column("KIND", flex=True, spare=3),
     Column("TITLE", flex=True),
     Column("EVENTS", right=True, spare=2),
-    Column("TOKENS", right=True, spare=4),
-    Column("COST", right=True, spare=3),
+    Column("TOKENS", right=True),
+    Column("COST", right=True, spare=1),
     Column("IN FLIGHT", right=True),
     Column("UPDATED (UTC)"),
 )
@@ -76,7 +78,9 @@ def ls(
         )
         most = (TABLE_ROWS if app.plain else 0) if limit is None else limit
         heads = itertools.islice(found, most) if most else found
-        count = records(app, _glanced(journal, heads), _COLUMNS, _row, _json)
+        width = terminal_width()
+        name = _short(journal) if width is not None and width < short_ids_below else _whole
+        count = records(app, _glanced(journal, heads), _COLUMNS, lambda item: _row(item, name(item[0])), _json)
         more = most and next(found, None) is not None
     if not count:
         app.say("no runs match" if status or kind or tag or parent or since else "no runs yet; next: runjournal demo")
@@ -88,24 +92,35 @@ def ls(
 
 
 def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[tuple[Head, Glance | None]]:
-    from runjournal.reports import glance
+    from runjournal.glances import glance
 
     return ((head, glance(journal, head)) for head in heads)
 
 
-def _row(item: tuple[Head, Glance | None]) -> tuple[object, ...]:
+def _whole(head: Head) -> str:
+    return head.run_id
+
+
+def _short(journal: Logbook) -> Callable[[Head], str]:
+    """Gives the shortest names that other commands take too, those of sub-agents behind a space."""
+    from .refs import shortened
+
+    return lambda head: " " * (head.parent_run_id is not None) + shortened(journal, head)
+
+
+def _row(item: tuple[Head, Glance | None], name: str) -> tuple[object, ...]:
     head, seen = item
-    money = " ".join(f"{round(float(value), 4):g} {currency}" for currency, value in seen.cost.items()) if seen else "?"
+    spent = " ".join(f"{money(value, 4)} {line(currency)}" for currency, value in seen.cost.items()) if seen else "?"
     return (
-        Cell(head.run_id, "title"),
+        Cell(name, "title"),
         Cell(head.status, STATUS_STYLES.get(head.status, "")),
         head.kind,
         line(head.title or "", 60),
         amount(head.head_seq),
         amount(seen.tokens) if seen else "?",
-        money,
+        spent,
         Cell(amount(seen.in_flight), "warn" if seen.in_flight else "dim") if seen else "?",
-        moment(head.updated_at).removesuffix("Z"),
+        when(head.updated_at),
     )
 
 

@@ -8,10 +8,12 @@ import itertools
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from decimal import Decimal
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import click
 
@@ -23,6 +25,10 @@ GAP: Final = "  "
 _layout_rows: Final = 200
 _chunk_chars: Final = 32_768
 _narrow_min: Final = 8
+_width_elsewhere: Final = 100
+"""The width of a text that goes to no terminal."""
+UNKNOWN: Final = "1970-01-01T00:00:00.000000Z"
+"""The time that an importer gives to events that have none."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -207,6 +213,18 @@ def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
         click.echo("\n".join(held), color=color)
 
 
+class Counted(Generic[T]):
+    """The same items, once, and how many there were."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items, self.count = items, 0
+
+    def __iter__(self) -> Iterator[T]:
+        for item in self._items:
+            self.count += 1
+            yield item
+
+
 def records(
     app: App,
     items: Iterable[T],
@@ -215,21 +233,14 @@ def records(
     as_json: Callable[[T], Any],
 ) -> int:
     """Write many things of one kind in the format asked for; gives how many there were."""
-    count = 0
-
-    def counted() -> Iterator[T]:
-        nonlocal count
-        for item in items:
-            count += 1
-            yield item
-
+    counted = Counted(items)
     if app.output == "table":
-        emit(app, table(columns, (row(item) for item in counted())))
+        emit(app, table(columns, (row(item) for item in counted)))
     elif app.output == "jsonl":
-        emit(app, (dumps(as_json(item)) for item in counted()))
+        emit(app, (dumps(as_json(item)) for item in counted))
     else:
-        emit(app, _array(dumps(as_json(item)) for item in counted()))
-    return count
+        emit(app, _array(dumps(as_json(item)) for item in counted))
+    return counted.count
 
 
 def _array(items: Iterable[str]) -> Iterator[str]:
@@ -253,14 +264,18 @@ def document(app: App, value: Any) -> None:
 
 
 def moment(text: str | None) -> str:
-    """A stored time as people read it: UTC, to the second; one that is none as it is, made safe."""
+    """A stored time as people read it: UTC, to the second; one that is none as it is, made safe; "-" if unknown."""
+    if text and text.startswith(UNKNOWN):
+        return "-"
     if text and len(text) >= len("2026-11-29T13:28:05"):
         text = f"{text[:10]} {text[11:19]}Z"
     return line(text or "", 40)
 
 
 def duration(began: str | None, ended: str | None) -> str:
-    """The time between two stored times, as people say it; nothing where one is missing."""
+    """The time between two stored times, as people say it; nothing where one is missing or unknown."""
+    if (began or "").startswith(UNKNOWN):
+        return ""
     try:
         seconds = (datetime.fromisoformat(ended or "") - datetime.fromisoformat(began or "")).total_seconds()
     except ValueError:
@@ -270,6 +285,33 @@ def duration(began: str | None, ended: str | None) -> str:
     if abs(seconds) < _HOUR_S:
         return f"{seconds // 60:.0f} min"
     return f"{seconds / _HOUR_S:.1f} h" if abs(seconds) < _DAY_S else f"{seconds / _DAY_S:.1f} d"
+
+
+def when(text: str | None) -> str:
+    """A `moment` without the Z, for columns."""
+    return moment(text).removesuffix("Z")
+
+
+def money(text: str, places_max: int | None = None) -> str:
+    """Money as people read it: no zeros at its end but for two places; rounded to `places_max`, if that is given."""
+    value = Decimal(text)
+    places = max(0, -int(value.normalize().as_tuple().exponent))
+    places = places if places_max is None else min(places, places_max)
+    return f"{value:,.{max(2, places)}f}"
+
+
+def wrapped(text: str, indent: str) -> Iterator[str]:
+    """A text, made safe before, in lines that fit; nothing of it is left out."""
+    width = max(_narrow_min, (terminal_width() or _width_elsewhere) - len(indent))
+    if text.isascii():
+        parts = textwrap.wrap(
+            text, width, expand_tabs=False, replace_whitespace=False, drop_whitespace=False, break_on_hyphens=False
+        )
+    else:
+        from rich.cells import chop_cells
+
+        parts = chop_cells(text, width)
+    return (indent + part for part in parts)
 
 
 def amount(number: int | None) -> str:

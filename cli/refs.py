@@ -1,7 +1,12 @@
-"""How people name a run: its id, a unique prefix of it, `@last`, `@last-failed`; and one of its events: `RUN@42`."""
+"""How people name a run: its id, a unique prefix of it, `@last`, `@last-failed`; and one of its events: `RUN@42`.
+
+A prefix of a session is one of its sub-agents too; it names the session. `0f0f.agent-1` names a sub-agent of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,13 +15,19 @@ import click
 from .safe import line
 
 if TYPE_CHECKING:
+    from runjournal.log.head import Head
     from runjournal.logbook import Logbook
 
 HELP: Final = (
-    "RUN: an id, a unique prefix of one, @last, @last-failed (what changed last, sub-agents left out). "
+    "RUN: an id, a unique prefix of one (of a run and its sub-agents: the run), @last, @last-failed (what changed "
+    "last, sub-agents left out). "
     "RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
 )
 _shown_max: Final = 5
+_prefixed_max: Final = 1000
+"""Of the runs with a prefix, so many are looked at: the newest."""
+_above_max: Final = 32
+_short_min, _short_step = 8, 2
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?")
 _NUMBER: Final = re.compile(r"-?\d{1,18}")
 
@@ -59,15 +70,66 @@ def _run(journal: Logbook, name: str) -> str:
     check_run_id(name)
     if journal.store.head(name) is not None:
         return name
-    found = [head.run_id for head, _ in zip(journal.runs(prefix=name), range(_shown_max + 1), strict=False)]
-    if not found:
+    found, several = _eldest(journal, name)
+    if found is None and "." in name:  # a sub-agent: what its session's id begins with, and its own name
+        session, _, own = name.partition(".")
+        above, several = _eldest(journal, session)
+        if above is not None and not several:
+            found, several = _eldest(journal, f"{above}.{own}")
+    if found is None:
         raise RunNotFound(name)
-    if len(found) > 1:
-        more = ", …" if len(found) > _shown_max else ""
+    if several:
+        more = ", …" if len(several) > _shown_max else ""
         raise click.UsageError(
-            f"{name} begins the ids of several runs: {', '.join(found[:_shown_max])}{more}; type more of it"
+            f"{name} begins the ids of several runs: {', '.join(several[:_shown_max])}{more}; type more of it"
         )
-    return found[0]
+    return found
+
+
+def _eldest(journal: Logbook, prefix: str) -> tuple[str | None, list[str]]:
+    """The run that a prefix names: the one that all others with that prefix are sub-agents of. Or several of them."""
+    found: dict[str, None] = {}
+    for head in itertools.islice(journal.runs(prefix=prefix), _prefixed_max):
+        found[_above(journal, head, prefix)] = None
+        if len(found) > _shown_max:
+            break
+    return next(iter(found), None), list(found) if len(found) > 1 else []
+
+
+def _above(journal: Logbook, head: Head, prefix: str) -> str:
+    """The topmost run with a prefix that another one descends from; itself, if there is none."""
+    top, above = head.run_id, _parent(journal, head)
+    for _ in range(_above_max):
+        if above is None:
+            break
+        top = above.run_id if above.run_id.startswith(prefix) else top
+        above = _parent(journal, above)
+    return top
+
+
+def _parent(journal: Logbook, head: Head) -> Head | None:
+    """The run above another: its parent, or else the one whose id its own begins with, up to a dot."""
+    if head.parent_run_id is not None:
+        return journal.store.head(head.parent_run_id)
+    parts = head.run_id.split(".")
+    above = (journal.store.head(".".join(parts[:count])) for count in range(len(parts) - 1, 0, -1))
+    return next(filter(None, above), None)
+
+
+def shortened(journal: Logbook, head: Head) -> str:
+    """The shortest name of a run, from `_short_min` characters on, that `resolve` takes for it; its id, if none is."""
+    from runjournal.log.errors import JournalError
+
+    session, dot, own = head.run_id.partition(".")
+    before = ""
+    if dot and (above := journal.store.head(session)) is not None:
+        before, session = f"{shortened(journal, above)}.", own
+    for length in range(_short_min, len(session), _short_step):
+        name = before + session[:length]
+        with contextlib.suppress(click.UsageError, JournalError):
+            if name[-1] not in "-._" and _run(journal, name) == head.run_id:
+                return name
+    return before + session
 
 
 def _seq(journal: Logbook, run_id: str, at: str) -> int:

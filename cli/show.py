@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from .output import (
     STATUS_STYLES,
     Cell,
     Column,
+    Counted,
     amount,
     document,
     duration,
@@ -25,6 +27,8 @@ from .output import (
     styled,
     table,
     terminal_width,
+    when,
+    wrapped,
 )
 from .refs import HELP
 from .safe import line
@@ -35,12 +39,13 @@ if TYPE_CHECKING:
     from runjournal.logbook import Logbook
     from runjournal.projections.state import RunState
     from runjournal.projections.transcript import Message
-    from runjournal.reports import CallRow, Summary
+    from runjournal.reports import CallRow, OpenCall, Summary
 
 INDENT: Final = "  "
 listed_max: Final = 10
 types_shown: Final = 4
 message_chars_max: Final = 2000
+args_chars_max: Final = 600
 LINES_SHOWN: Final = 200
 audit_events_max: Final = 20_000
 """The audit of a longer run is left to `runjournal audit`, or --audit, so that this comes at once."""
@@ -105,7 +110,7 @@ def show(
 
             most = (LINES_SHOWN if app.plain else 0) if limit is None else limit
             return show_tree(app, journal, run_id, at, most, bars=what == "waterfall")
-        return _summary(app, journal, run_id, at, audit=audit)
+        return _summary(app, journal, run_id, at, audit=audit, full=full)
 
 
 # --- the parts, streamed -----------------------------------------------------------------------------------------
@@ -143,7 +148,7 @@ def event_row(record: RecordedEvent, *, full: bool = False) -> tuple[object, ...
     summary = event(record, 100_000 if full else SUMMARY_CHARS)
     return (
         record.seq,
-        record.at[:19].replace("T", " "),
+        when(record.at),
         Cell(record.type, style),
         Cell(record.by, "dim"),
         record.step,
@@ -171,8 +176,10 @@ def event_json(record: RecordedEvent) -> dict[str, Any]:
 def _messages(app: App, journal: Logbook, run_id: str, at: int | None, *, full: bool) -> int:
     found = journal.messages(run_id, at=at)
     if app.plain:
-        emit(app, _transcript(found, full=full))
-        app.say(f"next: runjournal show {run_id} --calls")
+        shown = Counted(found)
+        emit(app, _transcript(shown, full=full))
+        count = plural(shown.count, "message") if shown.count else f"no messages in {run_id}"
+        app.say(f"{count}; next: runjournal show {run_id} --calls")
     else:
         records(app, found, (), lambda _: (), lambda message: message._asdict())
     return exits.OK
@@ -203,10 +210,13 @@ _CALL_COLUMNS: Final = (
 
 
 def _calls(app: App, journal: Logbook, run_id: str, at: int | None, *, models: bool) -> int:
-    from runjournal.reports import calls
+    from runjournal.reports import calls, checked_seq, type_counts
 
     count = records(app, calls(journal, run_id, upto=at, models=models), _CALL_COLUMNS, _call_row, _call_json)
-    app.say(f"{plural(count, 'attempt')} in the order of their ends, open ones last; next: runjournal audit {run_id}")
+    hidden = 0 if models else type_counts(journal, run_id, checked_seq(journal, run_id, at)).get("model.started", 0)
+    left = f"; left out: {plural(hidden, 'attempt')} of model calls, --models shows them" if hidden else ""
+    order = " in the order of their ends, those in flight last" if count > 1 else ""
+    app.say(f"{plural(count, 'attempt')}{order}{left}; next: runjournal audit {run_id}")
     return exits.OK
 
 
@@ -217,7 +227,7 @@ def _call_row(row: CallRow) -> tuple[object, ...]:
     outcome = "" if row.outcome is None else value(row.outcome, 80)
     args = "" if row.args is None else value(row.args, 80)
     return (
-        row.seq, row.tool, Cell(row.status, style), row.attempt, row.step, row.started_at[:19].replace("T", " "),
+        row.seq, row.tool, Cell(row.status, style), row.attempt, row.step, when(row.started_at),
         duration(row.started_at, row.ended_at), args, outcome,
     )  # fmt: skip
 
@@ -231,7 +241,7 @@ def _call_json(row: CallRow) -> dict[str, Any]:
 # --- the summary -------------------------------------------------------------------------------------------------
 
 
-def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: bool) -> int:
+def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: bool, full: bool) -> int:
     from runjournal.log.clock import timestamp
     from runjournal.reports import summary
 
@@ -245,7 +255,7 @@ def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: 
         document(app, found.as_json() | more)
         return exits.OK
     now = timestamp(journal.clock.now())
-    emit(app, _screen(app, found, findings, now))
+    emit(app, _screen(app, found, findings, now, journal if full else None))
     return exits.OK
 
 
@@ -256,16 +266,19 @@ def _findings(journal: Logbook, run_id: str) -> list[Finding]:
         return list(audit_run(journal.store, run_id, progress=report))
 
 
-def _screen(app: App, found: Summary, findings: Sequence[Finding] | None, now: str) -> Iterator[str]:
+def _screen(
+    app: App, found: Summary, findings: Sequence[Finding] | None, now: str, whole: Logbook | None
+) -> Iterator[str]:
+    """With `whole`, args are shown whole."""
     yield from _about(found, now)
     if found.problem is not None:
         yield from _section("Can't be folded", texts=[styled(line(found.problem), "bad")])
     if found.state is not None:
-        yield from _open_calls(found, now)
+        yield from _open_calls(app, found, now, whole)
     last = (_last_row(each) for each in reversed(found.last))
     yield from _section("Last events", rows=table(_LAST_COLUMNS, last, INDENT))
     if found.state is not None:
-        yield from _costs(found.state)
+        yield from _costs(app, found, found.state)
     if found.error is not None:
         where = f"{found.error.where} (seq {found.error.seq})" if found.error.seq else found.error.where
         what = styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")
@@ -329,7 +342,8 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     tools, models = state.calls.tools, state.calls.models
     yield "calls", _counted(tools.started, tools.completed, tools.failed, tools.in_flight)
     yield "models", _counted(models.started, models.completed, models.failed, models.in_flight)
-    yield "children", f"{amount(state.inbox.children_count)}" if state.inbox.children_count else ""
+    children = found.family.count if found.family else state.inbox.children_count
+    yield "children", amount(children) if children else ""
 
 
 def _step(state: RunState, now: str) -> str:
@@ -357,14 +371,11 @@ _OPEN_COLUMNS: Final = (
     Column("SEQ", right=True),
     Column("STARTED", spare=1),
     Column("AGO", right=True),
-    Column("ARGS", flex=True),
 )
 
 
-def _open_calls(found: Summary, now: str) -> Iterator[str]:
-    from .describe import value
-
-    calls = found.open_calls
+def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> Iterator[str]:
+    calls = found.open_calls if whole else found.open_calls[:listed_max]
     rows = [
         (
             Cell(call.tool, "title"),
@@ -374,13 +385,34 @@ def _open_calls(found: Summary, now: str) -> Iterator[str]:
             call.seq,
             moment(call.started_at),
             duration(call.started_at, now),
-            value(call.args, 120),
         )
-        for call in calls[:listed_max]
+        for call in calls
     ]
-    left = len(calls) - listed_max
-    more = [f"… {left} more: runjournal show {found.head.run_id} --calls"] if left > 0 else []
-    yield from _section(f"In flight ({len(calls)})", rows=table(_OPEN_COLUMNS, rows, INDENT), texts=more)
+    head, *shown = table(_OPEN_COLUMNS, rows, INDENT) if rows else [""]
+    run_id = found.head.run_id
+    args = (each for row, call in zip(shown, calls, strict=True) for each in (row, *_args(run_id, call, whole)))
+    left = len(found.open_calls) - len(calls)
+    more = [f"… {left} more: {line(app.typed(f'runjournal show {run_id} --full'))}"] if left else []
+    yield from _section(f"In flight ({len(found.open_calls)})", rows=(head, *args) if rows else (), texts=more)
+
+
+def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
+    """The args of a call, exact, on lines of their own; cut, unless they are wanted whole. A model call has none."""
+    from .describe import value
+
+    if call.policy == "model":
+        return
+    args = call.args
+    if whole is not None:
+        from runjournal.loading import event_at
+
+        started = event_at(whole.store, run_id, call.seq)
+        args = getattr(whole.filled(started).event, "args", None) if started else args
+    text = value(args, sys.maxsize)
+    over = len(text) - args_chars_max
+    if whole is None and over > 0:
+        text = f"{text[:args_chars_max]}… ({over:,} characters more: --full)"
+    yield from wrapped(text, INDENT * 2)
 
 
 _LAST_COLUMNS: Final = (Column("SEQ", right=True), Column("AT"), Column("TYPE"), Column("SUMMARY", flex=True))
@@ -391,31 +423,13 @@ def _last_row(record: RecordedEvent) -> tuple[object, ...]:
     return seq, at, kind, summary
 
 
-def _costs(state: RunState) -> Iterator[str]:
-    usage = state.costs.usage()
-    columns = (
-        Column("MODEL", flex=True),
-        *(Column(name, right=True) for name in ("CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")),
-    )
-    rows = [
-        (
-            model,
-            amount(sum(outcome["calls"] for outcome in state.costs.lines[model].values())),
-            *(amount(tokens[name]) for name in ("input", "output", "cache_read", "cache_write")),
-        )
-        for model, tokens in usage.items()
-    ]
-    money = [
-        f"{amount_text} {line(currency)} {line(source)}"
-        for currency, sources in sorted(state.costs.money.items())
-        for source, amount_text in sorted(sources.items())
-    ]
-    untold = state.costs.count("without_usage")
-    notes = [", ".join(money)] if money else []
-    notes += [styled(f"{plural(untold, 'call')} told no usage", "warn")] if untold else []
-    unpriced = state.costs.count("unpriced")
-    notes += [styled(f"{plural(unpriced, 'call')} without a price", "dim")] if unpriced else []
-    yield from _section("Cost", rows=table(columns, rows, INDENT), texts=notes)
+def _costs(app: App, found: Summary, state: RunState) -> Iterator[str]:
+    from .costs import cost_notes, cost_rows, family_note
+
+    notes = list(cost_notes(state))
+    if found.family is not None:
+        notes += family_note(state, found.family, app.typed(f"runjournal ls --parent {found.head.run_id}"))
+    yield from _section("Cost", rows=cost_rows(state, INDENT), texts=notes)
 
 
 def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
@@ -436,7 +450,8 @@ def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Itera
     if findings is None or findings:
         hints.append((f"runjournal audit {run_id}", "each finding with what to do" if findings else "check it"))
     if found.open_calls:
-        hints.append((f"runjournal show {run_id} --calls", "what was sent, and what came back"))
+        models = " --models" if any(call.policy == "model" for call in found.open_calls) else ""
+        hints.append((f"runjournal show {run_id} --calls{models}", "what was sent, and what came back"))
     hints.append((f"runjournal show {run_id} --events", "the whole log"))
     if found.state is None or found.state.transcript.view.count:
         hints.append((f"runjournal show {run_id} --messages", "what was said"))

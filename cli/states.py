@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from .output import Column, amount, styled, table
+from .output import Column, amount, money, styled, table
 from .safe import line, preview
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def state_lines(found: dict[str, Any]) -> Iterator[str]:
         yield _fact(
             "step", f"{step['index']} {step['id']} open, attempt {step['attempt']}, entry {step['entry']} (uncommitted)"
         )
-    for name in ("error", "waits", "questions", "signals", "children", "cost"):
+    if found["cost"]:
+        yield _fact("cost", ", ".join(f"{money(value)} {line(name)}" for name, value in found["cost"].items()))
+    for name in ("error", "waits", "questions", "signals", "children"):
         if found[name]:
             yield _fact(name, found[name])
     if found["messages"]:

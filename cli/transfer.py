@@ -26,8 +26,8 @@ _COLUMNS: Final = (
     Column("RUN", flex=True),
     Column("ADDED", right=True),
     Column("QUARANTINED", right=True),
+    Column("TORN", right=True),
     Column("FROM", flex=True),
-    Column("ERROR", flex=True),
 )
 _told_max: Final = 20
 _NOTHING: Final = "no line of it is a JSON object; expected a transcript of Claude Code"
@@ -50,7 +50,8 @@ def import_() -> None:
         ("runjournal import claude-code ~/.claude/projects", "all sessions and their sub-agents"),
         ("runjournal import claude-code session.jsonl -o json", "one file, for a script"),
     ],
-    epilog="Exit codes: 0 ok, also with a torn last line; 3 other lines were quarantined; 1 nothing came in.",
+    epilog="Exit codes: 0 ok, also with a torn last line, which is read again once the file has grown; 3 lines were "
+    "quarantined; 1 nothing came in, or a file was left alone.",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="FILE|FOLDER...")
 @pass_app
@@ -68,62 +69,83 @@ def claude_code(app: App, paths: tuple[str, ...]) -> int:
         done = (outcome.count(_import(journal, source)) for source in sources)
         rows = (row for number, found in enumerate(done, 1) for row in _reported(found, report, number, len(sources)))
         records(app, rows, _COLUMNS, _row, lambda row: row)
+        shown = _shown_by(journal, outcome) if outcome.runs else ""
     if not sources:
         app.say("no *.jsonl files there; a session's transcript lies in ~/.claude/projects/<project>/")
-    outcome.tell(app)
+    outcome.tell(app, shown)
     return outcome.code()
 
 
+def _shown_by(journal: Logbook, outcome: _Outcome) -> str:
+    """The command that shows what came in."""
+    if len(outcome.runs) > 1:
+        return "runjournal ls"
+    (run_id,) = outcome.runs
+    last = journal.latest()
+    return f"runjournal show {'@last' if last and last.run_id == run_id else run_id}"
+
+
 def _reported(found: FileReport, report: Report, number: int, total: int) -> list[dict[str, Any]]:
-    """One object a run; the lines in quarantine belong to the file's own run, which comes first."""
+    """One object a run; the lines that weren't taken belong to the file's own run, which comes first."""
     report(number, total)
-    quarantined = [{"line": each.line, "cause": each.cause} for each in found.quarantined]
+    lines = [{"line": each.line, "cause": each.cause} for each in found.quarantined]
+    missing = {"quarantined": lines[: found.findings], "torn": lines[found.findings :]}
+    error = {"error": found.error or _NOTHING} if found.error or not found.runs else {}
     if not found.runs:
-        return [_object(None, found.path, 0, quarantined, found.error or _NOTHING)]
+        return [_object(None, found.path, 0) | missing | error]
     return [
-        _object(each.run_id, each.path, each.events_added, [] if place else quarantined, found.error)
+        _object(each.run_id, each.path, each.events_added) | ({} if place else missing) | error
         for place, each in enumerate(found.runs)
     ]
 
 
-def _object(
-    run_id: str | None, path: str, events_added: int, quarantined: list[dict[str, Any]], error: str | None
-) -> dict[str, Any]:
-    found = {"run_id": run_id, "path": path, "events_added": events_added, "quarantined": quarantined}
-    return found if error is None else found | {"error": error}
+def _object(run_id: str | None, path: str, events_added: int) -> dict[str, Any]:
+    return {"run_id": run_id, "path": path, "events_added": events_added, "quarantined": [], "torn": []}
 
 
 def _row(row: dict[str, Any]) -> tuple[object, ...]:
-    return row["run_id"], amount(row["events_added"]), amount(len(row["quarantined"])), row["path"], row.get("error")
+    return (
+        row["run_id"] or "-", amount(row["events_added"]), amount(len(row["quarantined"])), amount(len(row["torn"])),
+        _at_home(row["path"]),
+    )  # fmt: skip
+
+
+def _at_home(path: str) -> str:
+    """A path with `~` for the user's folder."""
+    home = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - it never raises
+    return f"~{path.removeprefix(home)}" if home and path.startswith(f"{home}/") else path
 
 
 class _Outcome:
     """What the exit code and the last line come from."""
 
     def __init__(self) -> None:
-        self.runs = self.events = self.quarantined = self.failed = 0
+        self.runs: dict[str, None] = {}
+        self.events = self.quarantined = self.torn = self.failed = 0
         self.told: list[str] = []
-        self.run_id = ""
 
     def count(self, found: FileReport) -> FileReport:
         """Count one file; gives it back."""
-        self.runs += len(found.runs)
-        self.run_id = self.run_id or next((each.run_id for each in found.runs), "")
+        self.runs.update(dict.fromkeys(each.run_id for each in found.runs))
         self.events += sum(each.events_added for each in found.runs)
         self.quarantined += found.findings
+        self.torn += found.torn_tail
         self.failed += found.error is not None
+        if found.error or not found.runs:
+            self.told.append(f"{line(found.path)}: {line(found.error or _NOTHING)}")
         self.told += [f"{line(found.path)}:{each.line}: {line(each.cause)}" for each in found.quarantined]
         return found
 
-    def tell(self, app: App) -> None:
-        """Say it."""
+    def tell(self, app: App, command: str) -> None:
+        """Say it, and what to type next."""
         for each in self.told[:_told_max]:
             app.say(each)
         if len(self.told) > _told_max:
             app.say(f"… and {plural(len(self.told) - _told_max, 'line')} more; -o json lists them all")
-        hint = f"; next: runjournal show {self.run_id}" if self.run_id else ""
+        hint = f"; next: {command}" if command else ""
         lines = f"{plural(self.quarantined, 'line')} quarantined"
-        app.say(f"{plural(self.events, 'event')} added, {plural(self.runs, 'run')}, {lines}{hint}")
+        lines += f", {plural(self.torn, 'torn line')} left for the next time" if self.torn else ""
+        app.say(f"{plural(self.events, 'event')} added, {plural(len(self.runs), 'run')}, {lines}{hint}")
 
     def code(self) -> int:
         """0 ok, 3 lines were quarantined, 1 nothing came in or a file was left alone."""
@@ -166,7 +188,7 @@ def jsonl(app: App, path: str) -> int:
             file.seek(0)
         with app.open(create=True) as journal:
             added = import_jsonl(journal, _counted(lines_of(file), report), path).runs
-    rows = [_object(each.run_id, each.path, each.events_added, [], None) for each in added]
+    rows = [_object(each.run_id, each.path, each.events_added) for each in added]
     records(app, rows, _COLUMNS[:2], lambda row: _row(row)[:2], lambda row: row)
     app.say(f"{plural(sum(each.events_added for each in added), 'event')} added; next: runjournal verify")
     return exits.OK if added else exits.FAILED

@@ -13,7 +13,7 @@ if __name__ != "runjournal":
 
 if TYPE_CHECKING:
     from runjournal.log.base import Event, RecordedEvent, register
-    from runjournal.log.errors import JournalError
+    from runjournal.log.errors import JournalError, WrongExpectation
     from runjournal.projections.state import Projection, RunState
 
     from .appender import Batch
@@ -60,6 +60,7 @@ _HOMES = {
     "StepFailed": "runjournal.failures",
     "Tool": "runjournal.tools",
     "Transient": "runjournal.failures",
+    "WrongExpectation": "runjournal.log.errors",
     "register": "runjournal.log.base",
     "tool": "runjournal.tools",
 }
@@ -89,6 +90,7 @@ __all__ = [
     "StepFailed",
     "Tool",
     "Transient",
+    "WrongExpectation",
     "register",
     "tool",
 ]

@@ -6,7 +6,7 @@ What was read there is what is replaced, so that an append either stands behind 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,10 +70,25 @@ class Appender:
         for batch in batches:
             _check_size(batch)
         durable = any(e.is_durable(draft.event) for batch in batches for draft in batch.drafts)
+        return self._commit(lambda _: batches, [batch.run_id for batch in batches], durable=durable)
 
+    def append_made(self, run_id: str, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
+        """Append what `make` gives, inside the transaction: what it does there commits with it, or not at all."""
+
+        def made(tx: Transaction) -> tuple[Batch, ...]:
+            batch = make(tx)
+            _check_size(batch)
+            return (batch,)
+
+        return self._commit(made, [run_id], durable=True)[0]
+
+    def _commit(
+        self, made: Callable[[Transaction], tuple[Batch, ...]], run_ids: list[str], *, durable: bool
+    ) -> list[list[RecordedEvent]]:
         sealed: list[tuple[RunState, Checkpoint]] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
+            batches = made(tx)
             done = [_Append(self, tx, batch).run() for batch in batches]
             for batch, records in zip(batches, done, strict=True):  # here nobody else folds on
                 sealed.extend(self._sealed(batch.run_id, records))
@@ -82,8 +97,8 @@ class Appender:
         try:
             appended = self._store.transact(decide, durable=durable)
         except BaseException:
-            for batch in batches:  # it may have folded what was then not written
-                self._cache.pop(batch.run_id, None)
+            for run_id in run_ids:  # it may have folded what was then not written
+                self._cache.pop(run_id, None)
             raise
         for state, checkpoint in sealed:
             self._save(state, checkpoint)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
-from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused
 
 from . import failures as f
 from .async_run import AsyncCore, AsyncDriver, AsyncRun
@@ -25,9 +21,7 @@ AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 class AsyncJournal(Journal):
     """A journal whose `run_async` runs asyncio agents. Its other verbs are those of `Journal`, and don't wait."""
 
-    async def run_async(
-        self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Any
-    ) -> Json:
+    async def run_async(self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Any) -> Json:
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         run_id = self.begin(agent, run_id, input, **how)
         return await AsyncRunner(self).run_async(agent, run_id)
@@ -39,7 +33,7 @@ class AsyncRunner(Runner):
     def open_async(self, claim: Claim, code: str = "") -> tuple[AsyncRun, AsyncCore, Caller]:
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
-        driver = AsyncDriver(lambda events: self.log.append(run_id, events, epoch=epoch))
+        driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         caller = Caller(core, lambda event: self.testify(run_id, event))

@@ -185,12 +185,24 @@ class AsyncDriver:
         context = contextvars.copy_context()
 
         def deliver(ended: Ended) -> None:
+            if inspect.isawaitable(ended.value):  # a plain function that gives a coroutine
+                go_on(ended.value)
+                return
             if body.done():  # it can't be stopped: it was cut, and has ended now
                 command.late(ended)
                 return
             body.set_result(ended)
             if isinstance(ended.error, INTERRUPTS):
                 raise ended.error  # it breaks the loop, as one of a task does
+
+        def go_on(value: Awaitable[Any]) -> None:
+            async def wait() -> Any:
+                return await value
+
+            task = self.loop.create_task(wait(), context=context)
+            self.bodies.add(task)
+            task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
+            body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
         def work() -> None:
             try:
@@ -283,9 +295,7 @@ class AsyncRun(Context):
         if repeat:
             self._core.turns[name] = uses + 1
 
-    async def do(
-        self, name: str, fn: Callable[..., Awaitable[R] | R], *args: Any, key: str | int | None = None
-    ) -> R:
+    async def do(self, name: str, fn: Callable[..., Awaitable[R] | R], *args: Any, key: str | int | None = None) -> R:
         """A step that gives back its recorded result; see `Run.do`. `fn` may be a coroutine function or a plain one."""
         result: R = await self._do(name, key, fn, args)
         return result
@@ -321,7 +331,7 @@ class AsyncRun(Context):
             await drive(core.complete(entry, result[0] if result else None))
         except GeneratorExit:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - judged, and raised anew
             await self._failed(entry, error)
         finally:
             core.leave(entry)
@@ -377,9 +387,7 @@ class AsyncRun(Context):
 
     async def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
         """Ask a model: paid for once; see `Run.model`. `call` may be a coroutine function."""
-        return await self._driver.drive(
-            self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)})
-        )
+        return await self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
 
     # Waiting and ending.
 

@@ -15,17 +15,24 @@ from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
+from runjournal.log.errors import StoreError, StoreUnavailable
+from runjournal.log.store import Transaction
 from runjournal.projections.calls import REPEATABLE, Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
-from .commands import Ended, Invoke, Steps
+from .commands import Append, Ended, Invoke, Steps
 from .engine import Core, left_out_wait_s
-from .script import Entry
+from .script import Entry, Line
 from .targets import ModelTarget, Target
+from .tools import Tx, as_tool
 
 tries_max: Final = 3
 """Attempts of a call within one ask."""
+record_waits_s: Final = (0.1, 0.5, 2.0)
+"""Between tries to tell the log of an outcome."""
+NOTHING: Final = object()
+"""No result: the effect didn't happen, or isn't known to have."""
 Ask = tuple[Target, dict[str, Json]]
 
 
@@ -177,7 +184,8 @@ class Caller:
 
     def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Steps[str | None]:
         """A request that fits no recorded one, having a clock in it, is the first one in the order of asking that has
-        its shape and still has something to give. The order of their ends would give one's answer to another."""
+        its shape and still has something to give. The order of their ends would give one's answer to another.
+        """
         calls = self.core.state.calls.of_step(entry.step)
         models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]
         if not models:
@@ -349,40 +357,99 @@ class Caller:
         core = self.core
         before = copy.copy(core.state.calls.known[call_id])
         cuttable = target.policy in ("model", "idempotent")
-
-        reached: list[bool] = []
-
-        def body() -> Any:
-            core.line.check_lease(core.epoch)
-            reached.append(True)
-            return target.invoke(copy.deepcopy(args), call_id)
-
-        def late(ended: Ended) -> None:
-            if not cuttable:
-                self._testify(target, call_id, attempt, ended)
-
-        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
-        if isinstance(ended.error, f.Stop):
-            core.stop(ended.error)
-            if not reached and isinstance(ended.error, f.Fenced):
-                self._testify(target, call_id, attempt, ended, "did_not_happen")
-            raise ended.error
+        if target.policy == "transactional":
+            ended = yield from self._transact(entry, call_id, target, args, attempt)
+            if isinstance(ended, Sent):
+                return ended
+        else:
+            ended = yield from self._send(call_id, target, args, attempt, cuttable=cuttable)
         leaving = core.stopped is not None or core.leaving
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
             raise ended.cancelled  # nobody is told: it stays open, and is sent again
         cut = ended.cancelled is not None and not leaving
         events, failure, word = self._ending(target, call_id, attempt, ended, before, args, cut=cut)
         try:
-            at = yield from core.record(*events)
+            at = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
-        entry.script.append(_line(at, call_id))
+        entry.script.append(Line(at, "tell", call_id, 0))
         if cut:
             entry.cuts.add(at)
         again = bool(getattr(events[-1], "again", False))
-        value = _value(events[-1])
-        return Sent(at, value, failure, again, ended.cancelled if not leaving or ended.cut else ended.cancelled)
+        return Sent(at, _value(events[-1]), failure, again, ended.cancelled)
+
+    def _send(
+        self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
+    ) -> Steps[Ended]:
+        """Run the body, if the run is still ours."""
+        core, reached = self.core, list[bool]()
+
+        def body() -> Any:
+            core.line.check_lease(core.epoch)
+            reached.append(True)
+            return as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id))
+
+        def late(ended: Ended) -> None:
+            if not cuttable:
+                self._testify(target, call_id, attempt, ended)
+
+        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
+        if isinstance(ended.error, f.Stop | f.ToolUsesRun):
+            core.stop(ended.error)
+            if not reached and isinstance(ended.error, f.Fenced):
+                self._testify(target, call_id, attempt, ended, "did_not_happen")
+            raise ended.error
+        return ended
+
+    def _transact(
+        self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int
+    ) -> Steps[Sent | Ended]:
+        """The effect and its outcome commit together, or neither is there."""
+        core, made = self.core, list[Event]()
+
+        def make(tx: Transaction) -> tuple[Event, ...]:
+            try:
+                value = as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id, Tx(tx)))
+            except Exception as error:
+                raise _Raised(error) from error
+            made[:] = [target.completed(call_id, attempt, value, cut=False)[0]]
+            return tuple(made)
+
+        try:
+            core.line.check_lease(core.epoch)
+            at = yield from core.commit(Append(make))
+        except f.Stop as stop:
+            core.stop(stop)
+            raise
+        except TimeoutError as error:  # the tool swallowed it
+            return Ended(error=f.TransactionTooLong(str(error)))
+        except _Raised as raised:
+            if isinstance(raised.error, f.ToolUsesRun):
+                core.stop(raised.error)
+                raise raised.error from None
+            late = isinstance(raised.error, TimeoutError)
+            return Ended(error=f.TransactionTooLong(str(raised.error)) if late else raised.error)
+        entry.script.append(Line(at, "tell", call_id, 0))
+        wrong = getattr(made[0], "result_error", None)
+        failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
+        return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
+
+    def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[int]:
+        """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost."""
+        for wait_s in (*record_waits_s, None):
+            try:
+                return (yield from self.core.record(*events))
+            except StoreError as error:
+                if wait_s is not None and isinstance(error, StoreUnavailable):
+                    yield Invoke(lambda wait_s=wait_s: self.core.line.clock.sleep(wait_s), False, None, lambda _: None)
+                    continue
+                if result is NOTHING:
+                    raise
+                lost = f.EffectNotRecorded(f"{target.name} ended, and the log couldn't be told: {error}", result)
+                self.core.stop(lost)
+                raise lost from error
+        raise AssertionError
 
     def _ending(
         self, target: Target, call_id: str, attempt: int, ended: Ended, call: Call, args: dict[str, Json], *, cut: bool
@@ -467,7 +534,7 @@ class Caller:
     def _kind(self, key: str) -> str:
         return "approval" if key in self.core.state.approvals.known else "question"
 
-    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Steps[None]:  # noqa: ARG002 - the step stays open
+    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Steps[None]:
         """Saved first, told then. The lease goes back, the step stays open."""
         yield from self.core.append(*before, e.RunWaiting(waits))
         self.core.line.notify(waits)
@@ -508,10 +575,12 @@ class Caller:
 _NOBODY: Final = Call("", "", "\0")
 
 
-def _line(at: int, call_id: str) -> Any:
-    from .script import Line  # noqa: PLC0415 - one name, one use
+class _Raised(Exception):
+    """What the body of a transactional tool raised, on its way out of the transaction, which is rolled back."""
 
-    return Line(at, "tell", call_id, 0)
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 def _value(event: Event) -> Json:

@@ -54,6 +54,16 @@ def fold_name(kind: type[Projection]) -> str:
     return f"{kind.NAME}:{version}"
 
 
+def check_kind(kind: type[Projection]) -> None:
+    """Raise InvalidArgument unless a projection says what it is: its checkpoints would be mistaken for others."""
+    for name, expected, example in (("NAME", str, '"sent"'), ("VERSION", int, "1")):
+        if type(getattr(kind, name, None)) is not expected:
+            raise InvalidArgument(
+                f"projection {getattr(kind, '__name__', kind)}: expected {name}, as in `{name} = {example}`, "
+                f"got {getattr(kind, name, 'none')!r}"[:200]
+            )
+
+
 def seal(kind: type[Projection], projection: Projection, run_id: str, seq: int, chain: str) -> Checkpoint:
     """A checkpoint of a projection that has folded the run up to `seq`, whose event's hash is `chain`."""
     content = {"run_id": run_id, "seq": seq, "hash": chain, "fold": fold_name(kind), "state": projection.dump()}

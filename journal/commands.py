@@ -6,14 +6,19 @@ from collections.abc import Callable, Generator
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from runjournal.log.base import Event
+from runjournal.log.store import Transaction
 
 T = TypeVar("T")
+
+
+Made: TypeAlias = Callable[[Transaction], tuple[Event, ...]]
+"""Events that are made inside the transaction that appends them: what else is done there commits with them, or not."""
 
 
 class Append(NamedTuple):
     """Append these events as the owner; comes to the list of their records. Never interrupted by a cancel."""
 
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] | Made
 
 
 class Ended(NamedTuple):

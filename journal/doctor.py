@@ -28,7 +28,7 @@ from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
 from runjournal.log.limits import clock_skew_s, read_page_events_max, wal_size_limit_bytes
 from runjournal.log.store import Store, all_heads
-from runjournal.projections.findings import command, show_events, shown
+from runjournal.projections.findings import command, show_events, shown, spoken
 from runjournal.projections.state import RunState
 
 from .audit_rows import DAMAGE, Row, rows
@@ -254,7 +254,8 @@ class _Patient:
             sound = ahead <= timedelta(seconds=clock_skew_s)
             what = "the wall clock is not behind the newest event"
             if not sound:
-                what = f"the wall clock is {ahead.total_seconds():.0f} s behind the newest event: one of them is wrong"
+                behind = spoken(ahead.total_seconds())
+                what = f"the wall clock is {behind} behind the newest event: one of them is wrong"
             yield Check("clock", sound, what, "" if sound else "timedatectl")
 
     # Runs.

@@ -22,7 +22,7 @@ from . import failures as f
 from .commands import Append, Driver, Steps, Until
 from .line import Line as RunLine
 from .script import Entry, read
-from .tools import call_key
+from .tools import IN_TOOL, call_key
 
 left_out_wait_s = 30.0
 """How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one."""
@@ -63,6 +63,8 @@ class Core:
         """Raise the stop again, if there was one: catching it is of no use."""
         if self.stopped is not None:
             raise f.again(self.stopped)
+        if IN_TOOL.get() is self:
+            raise f.ToolUsesRun("a tool may read the state of the run that called it, nothing else: give it what it needs")
 
     def stop(self, stop: BaseException) -> None:
         """The run leaves this process; the first stop counts."""
@@ -87,8 +89,12 @@ class Core:
 
     def record(self, *events: Event) -> Steps[int]:
         """Append what has happened, even if the run was stopped meanwhile."""
+        return (yield from self.commit(Append(events)))
+
+    def commit(self, append: Append) -> Steps[int]:
+        """Append as the owner; gives the place of the last event. A stop that is found here stops the run."""
         try:
-            records: list[RecordedEvent] = yield Append(events)
+            records: list[RecordedEvent] = yield append
         except StaleEpoch as error:
             self.stop(f.Fenced(str(error)))
             raise f.Fenced(str(error)) from error

@@ -26,6 +26,10 @@ class NotSent(DidNotHappen, Transient):
     """Raised by a tool: this attempt did nothing, and trying again may help."""
 
 
+class TransactionTooLong(DidNotHappen, Transient):
+    """A transactional tool took longer than `transaction_s_max`, and was rolled back."""
+
+
 # What an agent is told.
 
 
@@ -96,8 +100,11 @@ class EffectNotRecorded(JournalError):
     code = "effect_not_recorded"
 
     def __init__(self, message: str, result: Any) -> None:
-        super().__init__(message)
+        super().__init__(message, result)
         self.result = result
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 # Mistakes in the agent's code.
@@ -336,5 +343,5 @@ def cancelled_call(name: str) -> Exception:
 
 
 def stop_in(error: BaseException) -> BaseException | None:
-    """The stop or mistake that an exception is, or that a group holds."""
-    return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake)), None)
+    """The stop or mistake that an exception is, or that a group holds; what the log couldn't be told stops a run, too."""
+    return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake | EffectNotRecorded)), None)

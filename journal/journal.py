@@ -86,7 +86,8 @@ class Journal(Logbook):
 
     def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | Exception]:
         """Go on with every run whose kind has an agent here and that may go on: queued, due, woken, or without a living
-        owner. Gives {run id: output, or what was raised}; runs that wait or are busy are left out."""
+        owner. Gives {run id: output, or what was raised}; runs that wait or are busy are left out.
+        """
         found: dict[str, Json | Exception] = {}
         for status in ("running", "queued", "waiting", "scheduled_retry"):
             for head in list(self.runs(status=(status,))):

@@ -55,7 +55,8 @@ class Source(Protocol):
 
 class Line:
     """The line of a run that this process owns. `check_lease` raises Fenced if its time is over; `notify` tells people
-    what the run waits for."""
+    what the run waits for.
+    """
 
     def __init__(
         self,

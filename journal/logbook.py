@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -21,7 +21,7 @@ from runjournal.log.limits import follow_poll_s, int_max
 from runjournal.log.opening import open_store
 from runjournal.log.owner import Process, here
 from runjournal.log.shapes import TIME
-from runjournal.log.store import Import, Store, all_heads
+from runjournal.log.store import Import, Store, Transaction, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold, foldable
 
@@ -132,6 +132,8 @@ class Logbook:
             raise InvalidArgument(f"step: the index of a step from 0, or None, got {step!r}"[:120])
         if type(epoch) is not int or epoch < 0:
             raise InvalidArgument(f"epoch: a whole number from 0, got {epoch!r}"[:120])
+        if isinstance(events, Event):
+            raise InvalidArgument(f"events: expected a list of events, got one {type(events).__name__}: put it in [ ]")
         now, items = timestamp(self.clock.now()), list(events)
         if at is not None and len(at) != len(items):
             raise InvalidArgument(f"at: expected one time for each of {len(items)} events, got {len(at)}")
@@ -167,6 +169,15 @@ class Logbook:
             batch = self.batch(batch, events, expect=expect, by=by, epoch=epoch, step=step)
         return self._appender.append(batch)[0]
 
+    def append_made(
+        self, run_id: str, make: Callable[[Transaction], Iterable[Event]], *, epoch: int
+    ) -> list[RecordedEvent]:
+        """Append, as the owner, what `make` gives inside the transaction: what it does there commits with it, or not.
+
+        Raises what `append` and `make` raise; then nothing is written.
+        """
+        return self._appender.append_made(run_id, lambda tx: self.batch(run_id, make(tx), expect=None, epoch=epoch))
+
     def append_all(self, batches: Sequence[Batch]) -> list[list[RecordedEvent]]:
         """Append to several runs, all or nothing; gives the records of each batch, in their order.
 
@@ -199,14 +210,18 @@ class Logbook:
     def runs(
         self,
         *,
-        status: Sequence[str] = (),
+        status: str | Sequence[str] = (),
         kind: str | None = None,
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
         since: str | None = None,
         prefix: str = "",
     ) -> Iterator[Head]:
-        """The runs that match, newest first, read page by page. `since` is UTC text; tags must all match."""
+        """The runs that match, newest first, read page by page. `since` is UTC text; tags must all match.
+
+        `status` is one or several; those of any of them match. Raises InvalidArgument.
+        """
+        status = (status,) if isinstance(status, str) else status
         for word in status:
             if word not in STATUSES:
                 raise InvalidArgument(f"status: expected one of {', '.join(STATUSES)}, got {word[:40]!r}")
@@ -217,7 +232,7 @@ class Logbook:
             if not tags or tags.items() <= orjson.loads(head.tags).items():
                 yield head
 
-    def latest(self, *, status: Sequence[str] = ()) -> Head | None:
+    def latest(self, *, status: str | Sequence[str] = ()) -> Head | None:
         """The run that changed last, among those that no other run began; None if there is none."""
         own = (head for head in self.runs(status=status) if head.parent_run_id is None)
         return max(own, key=lambda head: (head.updated_at, head.run_id), default=None)
@@ -324,6 +339,7 @@ class Logbook:
         Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. Raises
         RunNotFound, InvalidArgument, Unfoldable.
         """
+        checkpoints.check_kind(projection)
         upto = self._upto(run_id, at)
         if issubclass(projection, RunState):
             return loading.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState

@@ -24,10 +24,9 @@ from runjournal.projections.state import RunState
 from runjournal.projections.status import reference
 
 from . import checkpoints, loading
+from .glances import Family, family
 from .logbook import Logbook
 
-glance_tail_events_max: Final = 1000
-"""A listing folds at most this many events of a run behind its newest checkpoint."""
 last_events: Final = 8
 error_search_events_max: Final = 500
 """How far back the last error of a run is looked for."""
@@ -71,6 +70,7 @@ class Summary:
 
     `state` is None where the log can't be folded; `problem` says why. `events` are counts by type, `last` the newest
     events, newest first. `owner_gone`: the run is running now, and the process that owns it is known to be gone.
+    `family` are the runs below it; None where it stands at an earlier event.
     """
 
     head: Head
@@ -84,6 +84,7 @@ class Summary:
     error: LastError | None
     path: str | None
     owner_gone: bool
+    family: Family | None
 
     def as_json(self) -> dict[str, Any]:
         """As JSON: keys of `show -o json`, the findings left out."""
@@ -113,6 +114,7 @@ class Summary:
             "open_calls": [call_as_json(call) for call in self.open_calls],
             "error": self.error._asdict() if self.error else None,
             "problem": str(self.problem) if self.problem else None,
+            "sub_agents": self.family._asdict() if self.family else None,
         }
 
 
@@ -209,6 +211,7 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
         _last_error(journal, run_id, seq, state),
         first.event.path if first and isinstance(first.event, e.RunImported) else None,
         head.status == "running" and owner.gone(head, owner.here(), journal.clock),
+        family(journal, run_id) if at is None else None,
     )
 
 
@@ -218,10 +221,9 @@ def newest(journal: Logbook, run_id: str, upto: int, count: int) -> list[Recorde
 
 
 def open_calls(journal: Logbook, state: RunState) -> list[OpenCall]:
-    """The tool calls in flight and those that nobody knows of, in the order of their start, with their args."""
+    """The calls in flight and those that nobody knows of, in the order of their start, with their args."""
     chosen = state.calls.open() | state.calls.unresolved()
-    tools = [(call_id, call) for call_id, call in chosen.items() if call.policy != "model"]
-    return [_open_call(journal, state, call_id, call) for call_id, call in tools]
+    return [_open_call(journal, state, call_id, call) for call_id, call in chosen.items()]
 
 
 def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> OpenCall:
@@ -307,28 +309,6 @@ def _listed(calls: Mapping[str, Call]) -> list[dict[str, Any]]:
         {"call_id": key, "tool": call.tool, "policy": call.policy, "attempt": call.attempt, "status": call.status}
         for key, call in calls.items()
     ]
-
-
-class Glance(NamedTuple):
-    """What a listing says of a run beside its head."""
-
-    tokens: int
-    cost: dict[str, str]
-    in_flight: int
-
-
-def glance(journal: Logbook, head: Head) -> Glance | None:
-    """Tokens, money and calls in flight of a run, or None where that would take a long fold."""
-    try:
-        found = checkpoints.newest(journal.store, RunState, head.run_id, head.head_seq)
-        state, seq = (cast("RunState", found[0]), found[1]) if found else (RunState.initial(), 0)
-        if head.head_seq - seq > glance_tail_events_max:
-            return None
-        state.fold(journal.store.read(head.run_id, seq, head.head_seq))
-    except JournalError:
-        return None
-    money = {currency: str(state.costs.amount(currency)) for currency in sorted(state.costs.money)}
-    return Glance(state.costs.tokens(), money, state.calls.tools.in_flight)
 
 
 class CallRow(NamedTuple):

@@ -7,7 +7,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from runjournal.log.base import Event, Json
@@ -115,7 +115,8 @@ class SyncDriver:
                 late = given_up
             done.set()
             if late:
-                command.late(ended)
+                with self._changed:
+                    command.late(ended)
 
         threading.Thread(target=work, daemon=True).start()
         done.wait(timeout_s)
@@ -176,7 +177,8 @@ class Run(Context):
     @contextmanager
     def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Iterator[None]:
         """A step: a transaction on messages, memory and plan. A name and key are for one step; with `repeat`, a name
-        is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled."""
+        is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled.
+        """
         step_id, kind, blind = self._core.plan_step(name, key, repeat=repeat)
         uses = self._core.state.steps.uses.get(name, 0) if repeat else 0
         with self._open(step_id, name, kind, key, blind=blind):
@@ -222,12 +224,14 @@ class Run(Context):
             self.check_memory()
             drive(core.complete(entry, result[0] if result else None))
         except BaseException as error:
-            self._join()
             stop = core.stopped or f.stop_in(error)
             if stop is None and not isinstance(error, Exception):
                 stop = error
+            if stop is not None:
+                core.stop(stop)  # its threads are told at their next verb
+            self._join()
+            stop = core.stopped
             if stop is not None:  # the step stays open
-                core.stop(stop)
                 if stop is error:
                     raise
                 raise f.again(stop) from error
@@ -251,8 +255,12 @@ class Run(Context):
 
         def work() -> None:
             try:
-                with suppress(f.Stop):  # the step's own thread is stopped at its next verb, too
-                    context.run(fn, *args)
+                context.run(fn, *args)
+            except f.Mistake as mistake:  # it must not get lost with its thread
+                self._core.stop(mistake)
+            except BaseException as error:
+                if not isinstance(error, f.Stop) and type(error) is not type(self._core.stopped):
+                    raise
             finally:
                 self._driver.threads.discard(thread)
                 self._driver.ring()
@@ -266,7 +274,8 @@ class Run(Context):
 
     def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a tool: its recorded outcome, or a live one. Raises CallFailed, CallOutcomeUnknown, KeyReused,
-        ResultUnusable, NotInStep."""
+        ResultUnusable, NotInStep.
+        """
         bound = tool.bind(args, kwargs)
         result: R = self._driver.drive(self._caller.call(ToolTarget(tool), bound, tool.own_key(bound)))
         return result
@@ -278,7 +287,8 @@ class Run(Context):
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
         """Ask a model: paid for once. `call(request)` asks it; `check=fn` says whether an answer can be used, `into=`
-        parses it, `provider=`, `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep."""
+        parses it, `provider=`, `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep.
+        """
         return self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
 
     # Waiting and ending.
@@ -299,7 +309,8 @@ class Run(Context):
 
     def signals(self) -> list[Json]:
         """The payloads of the inbox of the open step: what had arrived when its attempt began. The step takes them if
-        it completes."""
+        it completes.
+        """
         return self._driver.drive(self.take_signals(self._caller.entry()))
 
     def complete(self, output: Json) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.base import Event, Json
+from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import AppendRefused, RunNotFound
@@ -21,6 +21,7 @@ from runjournal.log.limits import lease_s
 
 from . import failures as f
 from .calling import Caller
+from .commands import Made
 from .line import Line
 from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
@@ -136,7 +137,7 @@ class Runner:
 
     @contextmanager
     def owned(self, claim: Claim) -> Iterator[None]:
-        """What leaves here becomes of the run: it waits, has ended or is cancelled, or is released and the caller told."""
+        """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released and the caller told."""
         run_id = claim.run_id
         try:
             yield
@@ -156,11 +157,17 @@ class Runner:
     def open(self, claim: Claim, code: str = "") -> tuple[Run, SyncCore, Caller]:
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
-        driver = SyncDriver(lambda events: self.log.append(run_id, events, epoch=epoch))
+        driver = SyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         caller = Caller(core, lambda event: self.testify(run_id, event))
         return Run(core, driver, caller), core, caller
+
+    def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
+        """Append as the owner."""
+        if callable(events):
+            return self.log.append_made(run_id, events, epoch=epoch)
+        return self.log.append(run_id, events, epoch=epoch)
 
     def notify(self, waits: list[dict[str, str]]) -> None:
         """People are told as soon as that is saved; nobody listens here."""

@@ -16,8 +16,8 @@ from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import JournalError, Unstorable
 
-from .failures import Transient
-from .tools import Tool, Word
+from .failures import Failed, Transient, error_of
+from .tools import Tool, Tx, Word
 
 Error = dict[str, Any]
 
@@ -40,8 +40,8 @@ class Target(Protocol):
         """The intent."""
         ...
 
-    def invoke(self, args: Json, key: str) -> Any:
-        """Run the body; gives its result, or its coroutine."""
+    def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
+        """Run the body, if it is transactional in `tx`; gives its result, or its coroutine."""
         ...
 
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, Any]:
@@ -80,9 +80,9 @@ class ToolTarget:
             key_expires_at=expires, timeout_s=self.timeout_s,
         )  # fmt: skip
 
-    def invoke(self, args: Json, key: str) -> Any:
+    def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         """Run the body."""
-        return self.tool.invoke(args, key)
+        return self.tool.invoke(args, key, tx)
 
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, None]:
         """The effect happened; a result that can't be stored is said in its place."""
@@ -141,17 +141,17 @@ class ModelTarget:
         """Whether `call` is a coroutine function."""
         return inspect.iscoroutinefunction(self.call)
 
-    def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:  # noqa: ARG002 - a tool needs it
+    def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """The intent. The request is held as its digest: the answer must come back, the question is asked anew."""
         return e.ModelStarted(
             call_id, self.name, digest(args), digest(shape(args)), attempt, self.provider, self.fingerprint
         )
 
-    def invoke(self, args: Json, key: str) -> Any:  # noqa: ARG002 - a tool needs it
+    def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         """Ask."""
         return self.call(args["request"])
 
-    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:  # noqa: ARG002
+    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:
         """The answer with its usage; or a failure, if the check rejects it, which costs the same."""
         answer = storable(value)
         usage = self.usage(answer)
@@ -159,7 +159,10 @@ class ModelTarget:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")
         except Exception as error:  # noqa: BLE001 - a check says no by raising
-            return e.ModelCompleted(call_id, attempt, answer, usage), error
+            stored, _ = error_of(error)
+            return e.ModelCompleted(call_id, attempt, answer, usage), Failed(
+                stored["type"], stored["message"], transient=True
+            )
         about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
         finish = about.get("stop_reason") or about.get("finish_reason")
         response_id = about.get("id")
@@ -174,7 +177,7 @@ class ModelTarget:
         flags.pop("did_not_happen", None)
         return e.ModelFailed(call_id, attempt, error, **{"transient": False, **flags})
 
-    def word(self, args: Json, key: str) -> Word | None:  # noqa: ARG002 - a tool has hooks
+    def word(self, args: Json, key: str) -> Word | None:
         """A model has no hook."""
         return None
 

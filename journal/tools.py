@@ -20,13 +20,14 @@ import hashlib
 import inspect
 import json
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.store import Transaction
 
 from .failures import NotInRun
 
@@ -51,6 +52,40 @@ class Caller(Protocol):
 
 CALLER: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("runjournal_step", default=None)
 """The step of this context. asyncio tasks, `asyncio.to_thread` and `run.thread` carry it; bare threads don't."""
+
+
+IN_TOOL: contextvars.ContextVar[object] = contextvars.ContextVar("runjournal_in_tool", default=None)
+"""The core of the run whose tool runs in this context: it may read that run, nothing else."""
+
+
+def as_tool(core: object, body: Callable[[], Any]) -> Any:
+    """Run the body of a tool, or begin its coroutine, as one that may only read."""
+    token = IN_TOOL.set(core)
+    try:
+        result = body()
+    finally:
+        IN_TOOL.reset(token)
+    return _marked(core, result) if inspect.isawaitable(result) else result
+
+
+async def _marked(core: object, body: Awaitable[Any]) -> Any:
+    IN_TOOL.set(core)  # of its task alone
+    return await body
+
+
+class Tx:
+    """The first parameter of a transactional tool: the transaction in which its effect and its outcome commit together."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement on your own tables in the store's file; gives its rows.
+
+        Raises InvalidArgument for control of the transaction, PRAGMA, ATTACH, DDL and our tables; TimeoutError when the
+        transaction has lasted too long.
+        """
+        return self._transaction.execute(query, params)
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ from runjournal.log.shapes import TIME
 from .calls import Call
 from .chain_audit import ChainAudit
 from .derived import Derived
-from .findings import Finding, Severity, command, finding, show_calls, show_events, shown
+from .findings import Finding, Severity, command, finding, show_calls, show_events, shown, spoken
 from .state import RunState
 from .status import arrow
 
@@ -139,7 +139,7 @@ class RunAudit:
         if back_s <= clock_skew_s:
             return []
         severity: Severity | None = "info" if self.state.status.status == "imported" else None
-        what = f"its time is {back_s:g} s before that of the event before it; order is by seq, so nothing is lost"
+        what = f"its time is {spoken(back_s)} before that of the event before it; order is by seq, so nothing is lost"
         return [self._one("clock_back", record.seq, what, severity)]
 
     def _check_meaning(self, record: RecordedEvent) -> list[Finding]:
@@ -313,11 +313,12 @@ class RunAudit:
             severity = self._severity(owner_gone, harmless=not call.unresolved)
             if call.unresolved and (call.policy == "outbox" or known_elsewhere(call_id)):
                 severity = "info"  # the relay's business; or the line knows
-            code, why = "call_open", "has no end"
+            code, why = "call_open", "is in flight: it has no end"
             if call.unresolved:
                 code, why = "call_unresolved", "may have happened, and nobody knows"
             what = f"event {call.latest}: attempt {call.attempt} of call {shown(call_id)} ({shown(call.tool)}) {why}"
-            found.append(finding(code, self.run_id, call.latest, what, show_calls(self.run_id), severity=severity))
+            next_command = show_calls(self.run_id, models=call.policy == "model")
+            found.append(finding(code, self.run_id, call.latest, what, next_command, severity=severity))
         return found
 
     def _uncommitted(self, owner_gone: bool) -> list[Finding]:  # noqa: FBT001 - private

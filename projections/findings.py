@@ -108,14 +108,22 @@ def shown(name: object) -> str:
     return text if len(text) <= 80 else f"{text[:76]}…{text[-1]}"  # noqa: PLR2004 - a line holds it
 
 
+def spoken(seconds: float) -> str:
+    """A length of time as people say it."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:g} s"
+
+
 def show_events(run_id: str, seq: int) -> str:
     """The command that shows a run's events from a seq on."""
     return f"runjournal show {shlex.quote(run_id)} --events --from {seq}"
 
 
-def show_calls(run_id: str) -> str:
-    """The command that shows a run's calls."""
-    return f"runjournal show {shlex.quote(run_id)} --calls"
+def show_calls(run_id: str, *, models: bool = False) -> str:
+    """The command that shows a run's calls, those of models too if told."""
+    return f"runjournal show {shlex.quote(run_id)} --calls{' --models' if models else ''}"
 
 
 def command(name: str, run_id: str) -> str:

@@ -63,7 +63,11 @@ def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False
             if not force:
                 raise unfoldable(record)
             continue
-        projection.apply(record)
+        try:
+            projection.apply(record)
+        except Exception as error:
+            error.add_note(f"while folding {record.run_id}@{record.seq} {record.type}")
+            raise
     return projection
 
 

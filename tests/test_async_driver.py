@@ -18,14 +18,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tasks.lab import Crash, Deadlock, Lab, VirtualLoop, everywhere
+
 from runjournal import async_run, engine
 from runjournal import failures as f
 from runjournal.async_run import AsyncCore, AsyncDriver, AsyncRun
-from runjournal.calling import Caller
 from runjournal.line import Line
 from runjournal.log import events as e
 from runjournal.tools import KEY
-from tasks.lab import Crash, Deadlock, Lab, VirtualLoop, everywhere
 
 SEEDS = int(os.environ.get("SEEDS", "12"))
 read = engine.read
@@ -85,7 +85,7 @@ def failing(inner: Any) -> Any:
     async def agent(run: AsyncRun) -> Any:
         try:
             await inner(run)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - as agents do
             return type(error).__name__
         return "ok"
 
@@ -100,9 +100,12 @@ def test_a_timeout_inside_a_step():
         async with run.step("s"), asyncio.timeout(1):
             await run.call(lab.tools["idempotent"], x=1)
 
-    assert lab.run(failing(inner)) == "completed" and lab.output == "StepFailed"
+    assert lab.run(failing(inner)) == "completed"
+    assert lab.output == "StepFailed"
     failed = lab.last("step.failed")
-    assert failed.error["type"] == "TimeoutError" and failed.transient and not failed.cut
+    assert failed.error["type"] == "TimeoutError"
+    assert failed.transient
+    assert not failed.cut
     assert lab.last("tool.failed").error["type"] == "Cancelled"
 
 
@@ -117,7 +120,8 @@ def test_a_timeout_around_a_step():
 
     lab.run(failing(inner))
     assert lab.output == "TimeoutError"
-    assert lab.last("step.failed").error["type"] == "TimeoutError" and lab.last("step.failed").cut
+    assert lab.last("step.failed").error["type"] == "TimeoutError"
+    assert lab.last("step.failed").cut
 
 
 def test_a_timeout_around_a_gather():
@@ -136,7 +140,7 @@ def test_a_timeout_around_a_gather():
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_a_plan_b_after_a_timeout_survives_a_crash(rule: bool, rules: Any):
+def test_a_plan_b_after_a_timeout_survives_a_crash(rules: Any, *, rule: bool):
     """What was cancelled waits for its cancel again; without that, right agents diverge after a crash."""
     rules(*([] if rule else ["park"]))
 
@@ -156,7 +160,7 @@ def test_a_plan_b_after_a_timeout_survives_a_crash(rule: bool, rules: Any):
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_a_plan_b_after_a_timeout_around_a_step_survives(rule: bool, rules: Any):
+def test_a_plan_b_after_a_timeout_around_a_step_survives(rules: Any, *, rule: bool):
     """A cancelled step, asked for again, waits for its cancel: else it is StepFailed once and TimeoutError once."""
     rules(*([] if rule else ["park"]))
 
@@ -228,7 +232,8 @@ def test_b_nested_timeouts_and_a_second_cancel():
         return where
 
     lab.run(agent)
-    assert "tool.completed" in lab.types() and times[0] >= 5
+    assert "tool.completed" in lab.types()
+    assert times[0] >= 5
     assert lab.output[-2:] == ["outer", 0]
 
 
@@ -241,7 +246,8 @@ def test_b_a_call_that_never_ends_is_cut_after_a_bound():
             await run.call(lab.tools["blind"], x="u")
 
     lab.run(failing(inner))
-    assert lab.output == "StepFailed" and lab.slowest == 1 + 30
+    assert lab.output == "StepFailed"
+    assert lab.slowest == 1 + 30
     assert lab.last("tool.failed").error["type"] == "Cancelled"
     assert lab.state.calls.unresolved()
 
@@ -256,7 +262,8 @@ def test_b_the_bound_of_a_cancel_is_what_is_left_of_timeout_s():
             await run.call(tool, x="u")
 
     lab.run(failing(inner))
-    assert lab.output == "StepFailed" and lab.slowest == 5
+    assert lab.output == "StepFailed"
+    assert lab.slowest == 5
 
 
 def test_b_without_a_bound_it_hangs(monkeypatch: pytest.MonkeyPatch):
@@ -286,15 +293,15 @@ def test_b_asked_again_after_the_cancel_it_gives_its_result():
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await run.call(lab.tools["unsafe"], x="u")
-            got = await run.call(lab.tools["unsafe"], x="u")
-        return got
+            return await run.call(lab.tools["unsafe"], x="u")
 
     lab.run(agent)
-    assert lab.output == "unsafe:u" and len(lab.world.effects) == 1
+    assert lab.output == "unsafe:u"
+    assert len(lab.world.effects) == 1
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_b_a_cancel_waits_for_what_cant_be_cut(rule: bool, rules: Any):
+def test_b_a_cancel_waits_for_what_cant_be_cut(rules: Any, *, rule: bool):
     """Held back, the call's outcome is known; without that it is cut, and nobody knows."""
     rules(*([] if rule else ["hold"]))
     lab = Lab(slow={"u": 5})
@@ -323,8 +330,10 @@ def test_c_timeout_s_cuts_an_async_body():
                 return [failed.type, failed.transient]
 
     lab.run(agent)
-    assert lab.output == ["TimeoutError", True] and lab.slowest == 2
-    assert lab.types().count("tool.started") == 1 and lab.state.calls.unresolved()
+    assert lab.output == ["TimeoutError", True]
+    assert lab.slowest == 2
+    assert lab.types().count("tool.started") == 1
+    assert lab.state.calls.unresolved()
 
 
 def test_c_timeout_s_of_what_may_run_again_is_tried_three_times():
@@ -340,7 +349,8 @@ def test_c_timeout_s_of_what_may_run_again_is_tried_three_times():
                 return failed.type
 
     lab.run(agent)
-    assert lab.output == "TimeoutError" and lab.types().count("tool.started") == 3
+    assert lab.output == "TimeoutError"
+    assert lab.types().count("tool.started") == 3
     assert [event.again for event in lab.log if isinstance(event, e.ToolFailed)] == [True, True, False]
 
 
@@ -363,14 +373,16 @@ def test_c_the_late_end_of_a_thread_testifies():
             except f.CallFailed as failed:
                 first = [failed.type, failed.transient]
             release.set()
-            while "tool.resolved" not in lab.types():
-                await asyncio.sleep(0.01)
+            await lab.until(lambda: "tool.resolved" in lab.types())
         return first
 
     lab.run(agent)
-    assert lab.output == ["TimeoutError", True] and done.is_set()
+    assert lab.output == ["TimeoutError", True]
+    assert done.is_set()
     word = lab.last("tool.resolved")
-    assert word.outcome == "happened" and word.result == "late" and word.late
+    assert word.outcome == "happened"
+    assert word.result == "late"
+    assert word.late
     assert not lab.state.calls.unresolved()
 
 
@@ -392,12 +404,14 @@ def test_c_a_thread_that_ends_after_its_loop_still_testifies():
             await run.call(tool)
 
     lab.run(failing(inner))
-    assert lab.output == "StepFailed" and lab.state.calls.unresolved()
+    assert lab.output == "StepFailed"
+    assert lab.state.calls.unresolved()
     lab.clock.loop = VirtualLoop()
     release.set()
     bodies[0].join(20)
     lab.clock.loop.close()
-    assert lab.last("tool.resolved").outcome == "happened" and not lab.state.calls.unresolved()
+    assert lab.last("tool.resolved").outcome == "happened"
+    assert not lab.state.calls.unresolved()
 
 
 def test_c_a_body_that_was_cut_never_begins_later():
@@ -414,12 +428,71 @@ def test_c_a_body_that_was_cut_never_begins_later():
             calls = [run.call(hanging, x=x) for x in range(40)]
             *_, got = await asyncio.gather(*calls, run.call(quick), return_exceptions=True)
             release.set()
-            while lab.types().count("tool.resolved") < 40:
-                await asyncio.sleep(0.01)
+            await lab.until(lambda: lab.types().count("tool.resolved") == 40)
         return got
 
     lab.run(agent)
     assert lab.output == "quick"
+
+
+def test_c_a_thread_is_waited_for_by_a_cancel_and_testifies_after_its_bound():
+    """The caller cancels while a sync body hangs: 30 s later it is cut, the run released; then the body ends."""
+    lab, release = Lab(), threading.Event()
+
+    def slow() -> str:
+        lab.process.loop.wait(release)
+        return "late"
+
+    tool = lab.tool("t", "unsafe", slow)
+
+    async def agent(run: AsyncRun) -> Any:
+        async with run.step("s"):
+            await run.call(tool)
+
+    async def main() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await lab.journal.run_async(agent, run_id="r")
+        assert asyncio.get_running_loop().time() == 31
+        assert lab.types()[-2:] == ["tool.failed", "run.requeued"]
+        assert lab.state.calls.unresolved()
+        release.set()
+        await lab.until(lambda: "tool.resolved" in lab.types())
+
+    lab.once(agent, main)
+    assert lab.last("tool.resolved").outcome == "happened"
+    assert not lab.state.calls.unresolved()
+
+
+@pytest.mark.parametrize("end", ["gives", "raises", "is cut"])
+def test_c_a_plain_function_that_gives_a_coroutine(end: str):
+    """As `lambda request: client.create(request)` is: it is awaited in the loop, and cut there."""
+    lab, seen = Lab(), list[str]()
+
+    async def create(request: Any) -> Any:
+        seen.append(threading.current_thread().name)
+        try:
+            await asyncio.sleep(60 if end == "is cut" else 1)
+        except asyncio.CancelledError:
+            seen.append("cut")
+            raise
+        if end == "raises":
+            raise ValueError(request)
+        return f"answer to {request}"
+
+    async def agent(run: AsyncRun) -> Any:
+        async with run.step("s"):
+            try:
+                async with asyncio.timeout(5):
+                    return await run.model("m", "q", lambda request: create(request))  # noqa: PLW0108 - that is the case
+            except f.CallFailed as failed:
+                return failed.type
+            except TimeoutError:
+                return "cut"
+
+    lab.run(agent)
+    assert lab.output == {"gives": "answer to q", "raises": "ValueError", "is cut": "cut"}[end]
+    assert seen == ["MainThread"] + ["cut"] * (end == "is cut")
 
 
 # ------------------------------------------------------------------------------------------------- (d) stops
@@ -449,11 +522,15 @@ def test_d_a_question_lets_the_others_go_on(how: str):
 
     assert lab.run(agent) == "waiting"
     waits = [wait["id"] for wait in lab.last("run.waiting").for_]
-    assert waits == list(lab.state.approvals.known) and len(waits) == 2
-    assert lab.types()[-2:] == ["tool.completed", "run.waiting"] and lab.types().count("tool.completed") == 2
+    assert waits == list(lab.state.approvals.known)
+    assert len(waits) == 2
+    assert lab.types()[-2:] == ["tool.completed", "run.waiting"]
+    assert lab.types().count("tool.completed") == 2
     lab.answer()
-    assert lab.run(agent) == "completed" and lab.output[2] == ["unsafe:A", "unsafe:B"]
-    assert sorted(lab.tags) == ["A", "B", "after"] and set(lab.tags.values()) == {1}
+    assert lab.run(agent) == "completed"
+    assert lab.output[2] == ["unsafe:A", "unsafe:B"]
+    assert sorted(lab.tags) == ["A", "B", "after"]
+    assert set(lab.tags.values()) == {1}
 
 
 def test_d_run_waiting_with_an_open_call_loses_its_outcome(rules: Any):
@@ -466,7 +543,8 @@ def test_d_run_waiting_with_an_open_call_loses_its_outcome(rules: Any):
             await asyncio.gather(run.ask("ok?"), run.call(lab.tools["unsafe"], x="A"))
 
     lab.run(agent)
-    assert lab.types().index("run.waiting") and "tool.completed" not in lab.types()
+    assert lab.types().index("run.waiting")
+    assert "tool.completed" not in lab.types()
 
 
 @pytest.mark.parametrize("policy", ["idempotent", "unsafe"])
@@ -485,9 +563,11 @@ def test_d_a_stop_while_siblings_are_in_flight(policy: str):
 
     with pytest.raises(f.NestedStep):
         lab.run(agent)
-    assert lab.types()[-1] == "run.requeued" and lab.state.steps.open
+    assert lab.types()[-1] == "run.requeued"
+    assert lab.state.steps.open
     assert ("tool.completed" in lab.types()) == (policy == "unsafe")
-    assert "step.failed" not in lab.types() and "tool.failed" not in lab.types()
+    assert "step.failed" not in lab.types()
+    assert "tool.failed" not in lab.types()
 
 
 def test_d_a_stop_swallowed_by_return_exceptions_reaches_the_end_of_the_step():
@@ -499,7 +579,8 @@ def test_d_a_stop_swallowed_by_return_exceptions_reaches_the_end_of_the_step():
             await asyncio.gather(run.ask("ok?"), return_exceptions=True)
         return "went on"
 
-    assert lab.run(agent) == "waiting" and lab.types()[-1] == "run.waiting"
+    assert lab.run(agent) == "waiting"
+    assert lab.types()[-1] == "run.waiting"
 
 
 # ---------------------------------------------------------------------------------------- (e) re-entered steps
@@ -663,11 +744,11 @@ def needs(agent: Any) -> dict[str, Any]:
     return lab | ({"people": True} if agent is questions else {})
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda a: a.__name__)
+@pytest.mark.parametrize("agent", AGENTS[:-1], ids=lambda a: a.__name__)
 def test_e_crashed_everywhere_and_re_entered_with_other_delays(agent: Any):
     """Always the same end, no effect twice, and nobody waits in vain: a sample of all boundaries."""
-    struck = everywhere(agent, 4, 60, **needs(agent))
-    assert set(struck.outcomes) == {"completed"} and not struck.waited, struck
+    struck = everywhere(agent, 4, 25, **needs(agent))
+    assert (set(struck.outcomes), struck.waited) == ({"completed"}, 0), struck
 
 
 @pytest.mark.crash
@@ -675,7 +756,7 @@ def test_e_crashed_everywhere_and_re_entered_with_other_delays(agent: Any):
 def test_e_crashed_at_every_boundary(agent: Any):
     """The same at each boundary, once and twice, with many delays."""
     struck = everywhere(agent, SEEDS, **needs(agent))
-    assert set(struck.outcomes) == {"completed"} and not struck.waited, struck
+    assert (set(struck.outcomes), struck.waited) == ({"completed"}, 0), struck
 
 
 @pytest.mark.parametrize("off", [("order",), ("order", "park")], ids=["no order", "design"])
@@ -683,8 +764,9 @@ def test_e_crashed_at_every_boundary(agent: Any):
 def test_e_without_the_order_of_the_log(agent: Any, off: Any, rules: Any):
     """What the order is for: agents whose next call depends on who was told first."""
     rules(*off)
-    struck = everywhere(agent, 4, 60, **needs(agent))
-    assert set(struck.outcomes) != {"completed"} and not struck.outcomes["twice"], struck
+    struck = everywhere(agent, 4, 40, **needs(agent))
+    assert set(struck.outcomes) != {"completed"}, struck
+    assert not struck.outcomes["twice"], struck
 
 
 @pytest.mark.parametrize("agent", [six, race, questions, group], ids=lambda a: a.__name__)
@@ -693,14 +775,15 @@ def test_e_crashed_on_sqlite(agent: Any, tmp_path: Any):
     whole = Lab(7, path=tmp_path / "whole.db", **needs(agent))
     assert whole.run(lambda run: agent(run, whole)) == "completed"
     for tick in random.Random(1).sample(range(1, whole.world.ticks + 1), 6):
+        lab = Lab(tick, (tick,), path=tmp_path / f"{tick}.db", **needs(agent))
 
-        async def guarded(run: AsyncRun) -> None:
+        async def guarded(run: AsyncRun, lab: Lab = lab) -> None:
             if not run.done("s"):
                 await agent(run, lab)
 
-        lab = Lab(tick, (tick,), path=tmp_path / f"{tick}.db", **needs(agent))
         assert lab.run(guarded) == "completed"
-        assert +lab.tags == +whole.tags and len(lab.world.effects) == len(set(lab.world.effects))
+        assert +lab.tags == +whole.tags
+        assert len(lab.world.effects) == len(set(lab.world.effects))
         lab.store.close()
     whole.store.close()
 
@@ -726,8 +809,9 @@ def test_e_what_stays_wrong_an_order_that_comes_from_the_clock():
         async with run.step("s"):
             await asyncio.gather(*map(item, range(3)))
 
-    outcomes = everywhere(agent, 3).outcomes
-    assert outcomes["StepDiverged"] and outcomes["completed"] and not outcomes["twice"], outcomes
+    outcomes = everywhere(agent, 3, 50).outcomes
+    assert {"StepDiverged", "completed"} <= set(outcomes), outcomes
+    assert not outcomes["twice"], outcomes
 
 
 @pytest.mark.parametrize("other", ["A", "B"])
@@ -753,7 +837,8 @@ def test_e_true_divergence_is_found_before_the_damage(other: str, off: Any, rule
     lab.boot()
     with pytest.raises(f.StepDiverged):
         lab.once(version("Z" if other == "A" else "A", "Z" if other == "B" else "B"))
-    assert "Z" not in lab.tags and lab.types()[-1] == "run.requeued"
+    assert "Z" not in lab.tags
+    assert lab.types()[-1] == "run.requeued"
 
 
 # ------------------------------------------------------------------------------------------- (f) whose verb is it
@@ -778,7 +863,9 @@ def test_f_a_task_that_outlives_its_step():
             await task
         return "end"
 
-    assert lab.run(agent) == "completed" and got == ["NotInStep"] and list(lab.tags) == ["2"]
+    assert lab.run(agent) == "completed"
+    assert got == ["NotInStep"]
+    assert list(lab.tags) == ["2"]
 
 
 def test_f_threads():
@@ -798,7 +885,8 @@ def test_f_threads():
             context = contextvars.copy_context()
             got.append(await loop.run_in_executor(bare, context.run, lambda: unsafe(x=2)))
 
-    assert lab.run(agent) == "completed" and got == ["unsafe:1", "NotInRun", "unsafe:2"]
+    assert lab.run(agent) == "completed"
+    assert got == ["unsafe:1", "NotInRun", "unsafe:2"]
     bare.shutdown()
 
 
@@ -842,7 +930,9 @@ def test_f_two_steps_at_once(policy: str):
     with pytest.raises(f.StepOpen):
         lab.run(agent)
     opened = lab.state.steps.open
-    assert "step.failed" not in lab.types() and opened and opened.id == "a"
+    assert "step.failed" not in lab.types()
+    assert opened
+    assert opened.id == "a"
     assert lab.types()[-1] == "run.requeued"
 
 
@@ -865,7 +955,8 @@ def test_f_the_agent_ends_while_a_step_is_open_in_a_task(policy: str, how: str):
 
     with pytest.raises(f.StepOpen):
         lab.run(agent)
-    assert lab.types()[-1] == "run.requeued" and "step.failed" not in lab.types()
+    assert lab.types()[-1] == "run.requeued"
+    assert "step.failed" not in lab.types()
     assert ("tool.completed" in lab.types()) == (policy == "unsafe")
 
 
@@ -885,8 +976,10 @@ class Flaky(Lab):
 
 @pytest.mark.parametrize("jitter", [0, 2])
 def test_g_equal_calls_in_flight(jitter: float, monkeypatch: pytest.MonkeyPatch):
-    """Equal calls are told apart by the order of asking; a failed one, asked again, is the same. With tasks whose order
-    of asking comes from the clock they may change places: harmless if the tasks are alike."""
+    """Equal calls are told apart by the order of asking; a failed one, asked again, is the same.
+
+    With tasks whose order of asking comes from the clock they may change places: harmless if the tasks are alike.
+    """
     monkeypatch.setattr("tasks.lab.Lab", Flaky)
 
     async def agent(run: AsyncRun, lab: Lab) -> Any:
@@ -903,7 +996,7 @@ def test_g_equal_calls_in_flight(jitter: float, monkeypatch: pytest.MonkeyPatch)
             await asyncio.gather(*map(one, range(3)))
             await run.call(lab.tools["unsafe"], x="end")
 
-    outcomes = everywhere(agent, 4, 60).outcomes
+    outcomes = everywhere(agent, 4, 30).outcomes
     assert set(outcomes) == {"completed"}, outcomes
 
 
@@ -929,8 +1022,8 @@ def test_g_model_requests_with_clocks_in_parallel(off: Any, rules: Any):
             got = await asyncio.gather(one("a"), one("a"), one("b"))
             await run.call(lab.tools["unsafe"], x="end", by=got)
 
-    outcomes = everywhere(agent, 4, 60).outcomes
-    assert set(outcomes) == {"completed"} and not wrong, (outcomes, wrong)
+    outcomes = everywhere(agent, 4, 30).outcomes
+    assert (set(outcomes), wrong) == ({"completed"}, []), outcomes
 
 
 def test_g_a_key_of_its_own_asked_while_it_is_in_flight():
@@ -943,7 +1036,8 @@ def test_g_a_key_of_its_own_asked_while_it_is_in_flight():
             return await asyncio.gather(run.call(tool, x=1), run.call(tool, x=1))
 
     lab.run(agent)
-    assert lab.output == ["keyed:1", "keyed:1"] and lab.types().count("tool.started") == 1
+    assert lab.output == ["keyed:1", "keyed:1"]
+    assert lab.types().count("tool.started") == 1
 
 
 def test_g_a_key_of_its_own_that_failed_is_asked_again():
@@ -966,7 +1060,8 @@ def test_g_a_key_of_its_own_that_failed_is_asked_again():
                 return await run.call(tool)
 
     lab.run(agent)
-    assert lab.output == "good" and times == ["order", "order"]
+    assert lab.output == "good"
+    assert times == ["order", "order"]
 
 
 def test_g_the_first_asker_of_a_key_of_its_own_is_cancelled():
@@ -984,7 +1079,8 @@ def test_g_the_first_asker_of_a_key_of_its_own_is_cancelled():
             got = await second
             return [got, first.cancelled()]
 
-    assert lab.run(agent) == "completed" and lab.output == ["keyed:1", True]
+    assert lab.run(agent) == "completed"
+    assert lab.output == ["keyed:1", True]
     assert lab.types().count("tool.started") == 1
 
 
@@ -992,7 +1088,7 @@ def test_g_the_first_asker_of_a_key_of_its_own_is_cancelled():
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_h_the_end_of_a_step_with_open_calls(rule: bool, rules: Any):
+def test_h_the_end_of_a_step_with_open_calls(rules: Any, *, rule: bool):
     """Awaiting always ends alike. Refusing would depend on who is faster: the same code completes or is a mistake."""
     rules(*([] if rule else ["await"]))
     outcomes = Counter[str]()
@@ -1013,7 +1109,7 @@ def test_h_the_end_of_a_step_with_open_calls(rule: bool, rules: Any):
 
 
 def test_h_a_failed_gather_leaves_calls_in_flight():
-    """gather doesn't cancel the siblings: the step's failure waits for them, and their tasks get a cancel."""
+    """A gather doesn't cancel the siblings: the step's failure waits for them, and their tasks get a cancel."""
     lab, seen = Lab(slow={"bad": 1, "A": 5}, fails={"bad"}), []
 
     async def agent(run: AsyncRun) -> Any:
@@ -1034,7 +1130,8 @@ def test_h_a_failed_gather_leaves_calls_in_flight():
     lab.run(agent)
     assert lab.output == "ValueError"
     assert lab.types()[-3:] == ["tool.completed", "step.failed", "run.completed"]
-    assert seen == ["CancelledError"] and "B" not in lab.tags
+    assert seen == ["CancelledError"]
+    assert "B" not in lab.tags
 
 
 # ----------------------------------------------------------------------------------------- (i) the caller cancels
@@ -1061,10 +1158,15 @@ def test_i_the_caller_cancels(policy: str, times: int):
             await task
 
     lab.once(agent, main)
-    assert lab.types()[-1] == "run.requeued" and "step.failed" not in lab.types() and "B" not in lab.tags
-    assert ("tool.completed" in lab.types()) == (policy == "unsafe") and "tool.failed" not in lab.types()
+    assert lab.types()[-1] == "run.requeued"
+    assert "step.failed" not in lab.types()
+    assert "B" not in lab.tags
+    assert ("tool.completed" in lab.types()) == (policy == "unsafe")
+    assert "tool.failed" not in lab.types()
     lab.boot()
-    assert lab.run(agent) == "completed" and lab.tags["A"] == (policy == "unsafe") and lab.tags["B"] == 1
+    assert lab.run(agent) == "completed"
+    assert lab.tags["A"] == (policy == "unsafe")
+    assert lab.tags["B"] == 1
 
 
 def test_i_the_agent_swallows_the_callers_cancel():
@@ -1085,7 +1187,8 @@ def test_i_the_agent_swallows_the_callers_cancel():
         return "timeout"
 
     assert lab.once(agent, main) == "timeout"
-    assert lab.types()[-1] == "run.requeued" and "B" not in lab.tags
+    assert lab.types()[-1] == "run.requeued"
+    assert "B" not in lab.tags
 
 
 def in_a_runner(lab: Lab, agent: Any, before: Any = lambda: None) -> None:
@@ -1110,13 +1213,16 @@ def test_i_keyboard_interrupt(policy: str):
 
     with pytest.raises(KeyboardInterrupt):
         in_a_runner(lab, agent, lambda: lab.process.loop.call_later(0.2, os.kill, os.getpid(), signal.SIGINT))
-    assert lab.types()[-1] == "run.requeued" and ("tool.completed" in lab.types()) == (policy == "unsafe")
+    assert lab.types()[-1] == "run.requeued"
+    assert ("tool.completed" in lab.types()) == (policy == "unsafe")
 
 
 @pytest.mark.parametrize("what", [KeyboardInterrupt, SystemExit])
 def test_i_an_interrupt_raised_inside_the_loop(what: Any):
-    """An interrupt that a task raises breaks the loop at once; asyncio.run then cancels every task, the driver's own
-    too: an unsafe body is cut, it may have happened, that is recorded, and the run is released."""
+    """An interrupt that a task raises breaks the loop at once; asyncio.run then cancels every task, the driver's own.
+
+    So an unsafe body is cut, it may have happened, that is recorded, and the run is released.
+    """
     lab = Lab(slow={"A": 0.6})
 
     async def agent(run: AsyncRun) -> Any:
@@ -1129,7 +1235,8 @@ def test_i_an_interrupt_raised_inside_the_loop(what: Any):
 
     with pytest.raises(what):
         in_a_runner(lab, agent)
-    assert lab.types()[-2:] == ["tool.failed", "run.requeued"] and lab.state.calls.unresolved()
+    assert lab.types()[-2:] == ["tool.failed", "run.requeued"]
+    assert lab.state.calls.unresolved()
 
 
 @pytest.mark.parametrize("what", [KeyboardInterrupt, SystemExit])
@@ -1157,7 +1264,8 @@ def test_i_an_interrupt_in_each_place(what: Any, where: str):
 
     with pytest.raises(what):
         in_a_runner(lab, agent)
-    assert lab.types()[-1] == "run.requeued" and not {"step.failed", "run.failed"} & set(lab.types())
+    assert lab.types()[-1] == "run.requeued"
+    assert not {"step.failed", "run.failed"} & set(lab.types())
 
 
 # --------------------------------------------------------------------------- stops that come from others, and costs
@@ -1189,7 +1297,8 @@ def test_d_another_stops_the_run_while_siblings_are_in_flight(what: str, policy:
     else:
         assert lab.status == "cancelled"
         assert lab.types().count("tool.completed") == (2 if policy == "unsafe" else 1)
-    assert "step.failed" not in lab.types() and "C" not in lab.tags
+    assert "step.failed" not in lab.types()
+    assert "C" not in lab.tags
 
 
 @pytest.mark.parametrize("what", ["fenced", "cancelled"])
@@ -1218,7 +1327,8 @@ def test_d_a_stop_that_is_found_before_the_agent_is_called(what: str):
     lab.journal.append = late  # type: ignore[method-assign]
     with pytest.raises(f.RunBusy if what == "fenced" else f.RunCancelled):
         lab.once(agent)
-    assert lab.status == ("running" if what == "fenced" else "cancelled") and lab.tags["A"] == 1
+    assert lab.status == ("running" if what == "fenced" else "cancelled")
+    assert lab.tags["A"] == 1
 
 
 def test_d_the_owner_is_fenced_before_the_run_completes():
@@ -1267,7 +1377,8 @@ def test_e_a_sequential_agent_that_diverges_waits_for_nobody():
     lab.slowest = 0
     with pytest.raises(f.StepDiverged):
         lab.once(agent_of(lab))
-    assert lab.slowest < 1 and "Z" not in lab.tags
+    assert lab.slowest < 1
+    assert "Z" not in lab.tags
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3, 10])
@@ -1290,12 +1401,12 @@ def test_e_ends_are_told_one_at_a_time(turns: int, monkeypatch: pytest.MonkeyPat
             await run.call(lab.tools["unsafe"], x="D", order=list(seen))
             await run.call(lab.tools["keyed"], x="E")
 
-    outcomes = everywhere(agent, 4, 100).outcomes
+    outcomes = everywhere(agent, 4, 40).outcomes
     assert (set(outcomes) == {"completed"}) == (turns > 1), outcomes
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_b_cancelled_while_its_end_waits_to_be_told(rule: bool, rules: Any):
+def test_b_cancelled_while_its_end_waits_to_be_told(rules: Any, *, rule: bool):
     """A cancel between the record of an end and its telling is recorded too, so that it comes again."""
     rules(*([] if rule else ["mark"]))
 
@@ -1315,12 +1426,13 @@ def test_b_cancelled_while_its_end_waits_to_be_told(rule: bool, rules: Any):
         async with run.step("s"):
             await asyncio.gather(late(), two())
 
-    outcomes = everywhere(agent, 6, 120, slow={"A": 1, "C": 0.1, "B": 1, "B2": 1}).outcomes
-    assert not outcomes["twice"] and bool(outcomes["StepDiverged"]) != rule, outcomes
+    outcomes = everywhere(agent, 6, 70, slow={"A": 1, "C": 0.1, "B": 1, "B2": 1}).outcomes
+    assert not outcomes["twice"], outcomes
+    assert bool(outcomes["StepDiverged"]) != rule, outcomes
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_b_cancelled_in_the_turns_between_record_and_telling(rule: bool, rules: Any):
+def test_b_cancelled_in_the_turns_between_record_and_telling(rules: Any, *, rule: bool):
     """The same in the first entry: a cancel that comes some turns of the loop after the end was recorded."""
     rules(*([] if rule else ["mark"]))
 
@@ -1330,7 +1442,7 @@ def test_b_cancelled_in_the_turns_between_record_and_telling(rule: bool, rules: 
             task = asyncio.create_task(run.call(lab.tools["unsafe"], x="A"))
             for _ in range(300):
                 await asyncio.sleep(0)
-                if sum(event.TYPE == "tool.completed" for event in lab.log[before:]) == 2:
+                if lab.store.head("r").head_seq >= before + 4:
                     break
             task.cancel()
             await other
@@ -1340,8 +1452,6 @@ def test_b_cancelled_in_the_turns_between_record_and_telling(rule: bool, rules: 
                 await run.call(lab.tools["unsafe"], x="B")
             await run.call(lab.tools["unsafe"], x="C")
 
-    outcomes = everywhere(agent, 1, slow={"A": 0, "O": 0}).outcomes
-    assert not outcomes["twice"] and bool(outcomes["StepDiverged"]) != rule, outcomes
-
-
-assert Caller  # the rules above are of calling.py too
+    outcomes = everywhere(agent, 1, 40, slow={"A": 0, "O": 0}).outcomes
+    assert not outcomes["twice"], outcomes
+    assert bool(outcomes["StepDiverged"]) != rule, outcomes

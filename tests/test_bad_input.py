@@ -197,7 +197,7 @@ CASES = [
          file("e.jsonl", b"".join(export_lines()))),
     case("B11", "--db postgresql://h/d ls", 2, "PostgreSQL store isn't part of this version", "use a path"),
     # Names and options.
-    case("B20", "show none", 4, "no run 'none' in this store", "`runjournal ls` lists"),
+    case("B20", "show none", 4, "no run 'none' in runs.db (--db)", "`runjournal --db runs.db ls` lists"),
     case("B21", "show ../x", 2, "run id '../x'", "expected 1 to 128 characters of A-Z"),
     case("B22", "show alpha", 2, "begins the ids of several runs: alpha-2, alpha-1", "type more of it"),
     case("B23", "show alpha-1@99", 2, "run alpha-1 has the events 1 to 2, got @99"),

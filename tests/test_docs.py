@@ -3,7 +3,8 @@
 How a block is written down:
 
 - ```python runs; the blocks of a page share a namespace and a folder. ```output behind it is what it prints.
-- ```console: each line that begins with `$ ` runs in a shell, in the page's folder, with a home of its own. The lines
+- ```console: each line that begins with `$ ` runs in a shell, in the page's folder, with a home of its own; `cd`,
+  `export` and `unset` hold for the blocks below. The lines
   below it are the shape of what it prints: of each line the first word, or the first two where that is a number, and
   a line of column titles whole; digits may differ; a line with nothing but `…` stands for any number of lines, the
   empty ones don't count. The exit codes that are allowed stand above, as `<!-- exits: 0 3 -->`.
@@ -259,6 +260,18 @@ def transcript() -> str:
     return "".join(line + "\n" for line in lines)
 
 
+def sub_agent() -> str:
+    """What a sub-agent of that session has left, in a file of its own."""
+    about = {"sessionId": SESSION, "agentId": "a1b2c3d4", "isSidechain": True, "timestamp": "2026-11-28T09:00:03.000Z"}
+    usage = {"input_tokens": 3000, "output_tokens": 200, "cache_read_input_tokens": 0}
+    answer = {"role": "assistant", "id": "msg_9", "model": "claude-haiku-4-5", "content": "17 is open.", "usage": usage}
+    lines = [
+        about | {"type": "user", "uuid": "a1", "message": {"role": "user", "content": "Which invoices are open?"}},
+        about | {"type": "assistant", "uuid": "a2", "parentUuid": "a1", "requestId": "req_9", "message": answer},
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
 class Sandbox:
     """A folder and a home for the blocks of one page, with `runjournal` in the path."""
 
@@ -268,6 +281,10 @@ class Sandbox:
         for each in (self.place, project, programs):
             each.mkdir(parents=True)
         (project / f"{SESSION}.jsonl").write_text(transcript(), encoding="utf-8")
+        agents = project / SESSION / "subagents"
+        agents.mkdir(parents=True)
+        (agents / "agent-a1b2c3d4.jsonl").write_text(sub_agent(), encoding="utf-8")
+        (agents / "agent-a1b2c3d4.meta.json").write_text('{"description": "list open invoices"}', encoding="utf-8")
         program = programs / "runjournal"
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m runjournal.cli "$@"\n')
         program.chmod(0o755)
@@ -280,13 +297,17 @@ class Sandbox:
         }
 
     def shell(self, command: str) -> tuple[int, list[str]]:
-        """Run a command; gives its exit code and the lines it wrote to stdout and stderr. An `export` stays."""
+        """Run a command; gives its exit code and the lines it wrote to stdout and stderr. What it sets stays."""
         if found := re.fullmatch(r"export (\w+)=(\S+)", command):
-            self.env[found[1]] = found[2]
+            self.env[found[1]] = found[2].replace("~", str(self.home))
+        if found := re.fullmatch(r"unset (\w+)", command):
+            self.env.pop(found[1], None)
         done = subprocess.run(
             ["/bin/sh", "-c", command], cwd=self.place, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
         )  # fmt: skip
+        if found := re.fullmatch(r"(?:mkdir \S+ && )?cd (\S+)", command):
+            self.place /= found[1]
         return done.returncode, done.stdout.splitlines()
 
 
@@ -349,6 +370,7 @@ def test_blocks_run(name, tmp_path, monkeypatch, registry):
             assert block.lines == printed
         elif block.kind == "console":
             run_console(sandbox, block)
+            monkeypatch.chdir(sandbox.place)
         elif block.kind == "json":
             json.loads(source)
 

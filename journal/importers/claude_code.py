@@ -7,6 +7,7 @@
 | the assistant entries of a message.id | model.started, model.completed, message.appended, tool.started per tool_use |
 | the first line of a sidechain | child.spawned; its lines are a run of their own with the same path |
 | anything else, also a record of an unknown type | note.added, code `record`: the line as it stands |
+| the `journal.jsonl` of a workflow, no session's | a run of kind `claude-code.workflow`; its lines are notes |
 | a line that is no JSON | quarantined: note.added, code `quarantined`, with its number and the cause |
 
 `raw` of a message is the list of the records that it was made of, without what `content` holds; `{"json": line}` for
@@ -25,7 +26,7 @@ from runjournal.log.events import RunImported
 
 from .base import FileImport, ImportedRun, Item, Known, Quarantined
 from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, taken_of
-from .claude_session import Chain, Session
+from .claude_session import WORKFLOW, Chain, Session
 from .jsonl import is_export
 from .lines import Bad, Line, Reader, open_file, parse
 
@@ -88,6 +89,8 @@ def _read(source: Source, file: IO[bytes], known: Known, result: FileImport) -> 
         sidechains=not (identity and identity.agent),
         live=row is None,
     )
+    if identity and identity.workflow:
+        session.main.kind = WORKFLOW
     reader = Reader(file, taken.bytes)
     if reader.size < taken.bytes:
         raise _Refused(f"the file has {reader.size} bytes, {taken.bytes} were imported before; nothing was added")
@@ -147,8 +150,7 @@ def _runs(session: Session, about: _About) -> Iterator[ImportedRun]:
                 note=about.note if main else None,
             )
             items.insert(0, Item(items[0].at if items else EPOCH, begin))
-        if main or items:
-            yield ImportedRun(chain.run_id, SOURCE, about.path, about.sha256, items, about.taken, chain.parent_run_id)
+        yield ImportedRun(chain.run_id, SOURCE, about.path, about.sha256, items, about.taken, chain.parent_run_id)
 
 
 def _items(chain: Chain, first_at: str) -> Iterator[Item]:

@@ -42,12 +42,16 @@ class Source:
 
 
 class Identity(NamedTuple):
-    """Which run a file is: `digest` of its first record, `agent` whether all of it is one sub-agent's."""
+    """Which run a file is: `digest` of its first record, `agent` whether all of it is one sub-agent's.
+
+    `workflow`: it is what a workflow keeps of its steps, and no session's.
+    """
 
     run_id: str
     digest: str
     agent: bool
     parent_run_id: str | None
+    workflow: bool
 
 
 class Taken(NamedTuple):
@@ -129,7 +133,8 @@ def identify(source: Source, file: IO[bytes], known: Known) -> Identity | None:
         name = stem if _UUID.fullmatch(stem) or stem == session else ""
     if not 0 < len(name) <= _name_chars_max:
         name, parent = f"{_clean(stem)}.{digest}", parent if parent != stem else None
-    return Identity(_own(name, digest, known), digest, agent, parent)
+    workflow = stem == "journal" and under is not None and session is None
+    return Identity(_own(name, digest, known), digest, agent, parent, workflow)
 
 
 def holds_records(source: Source) -> bool:

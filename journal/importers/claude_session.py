@@ -28,6 +28,7 @@ from .values import dict_of, id_of, moment_of, name_of, short_digest, storable, 
 Obj: TypeAlias = dict[str, Any]
 KIND: Final = "claude-code"
 SUB_AGENT: Final = "claude-code.sub-agent"
+WORKFLOW: Final = "claude-code.workflow"
 version_chars_max: Final = 100
 error_chars_max: Final = 4000
 """An error's message is cut to this; the message of the tool holds it whole."""

@@ -165,6 +165,8 @@ def digest_of(text: bytes) -> str:
 def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     """Check an event and turn it into what will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
     if _known.get(getattr(event, "TYPE", "")) is not type(event):
+        if isinstance(event, type):
+            raise InvalidArgument(f"expected an event, got the class {event.__name__}: make one, {event.__name__}(…)")
         raise InvalidArgument(
             f"{type(event).__name__} is not a registered event type, or isn't the class registered for its TYPE: "
             "derive from Event, give it a TYPE 'x.<name>', register it"

@@ -30,6 +30,8 @@ read_page_events_max: Final = 512
 """Events read at a time; no read transaction stays open between two pages."""
 heads_page_max: Final = 200
 """Rows of a listing read at a time."""
+transaction_s_max: Final = 2.0
+"""How long the body of a transactional tool may take: less than busy_wait_s, for it holds the write lock."""
 busy_wait_s: Final = 10.0
 """How long a writer waits for another process's write lock before it is `StoreBusy`."""
 follow_poll_s: Final = 0.05

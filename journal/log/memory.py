@@ -174,6 +174,10 @@ class _Transaction(_Reads):
             self.changes["imports"][run_id,] = write.imported
         return list(range(first, first + len(write.events)))
 
+    def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Raise InvalidArgument: there is no SQL here."""
+        raise InvalidArgument("tx.execute: a store in memory knows no SQL; use a SQLite store")
+
     def _runs(self) -> list[str]:
         self._open()
         return [key[0] for key in {**self.tables["runs"], **self.changes["runs"]}]

@@ -125,9 +125,11 @@ def heads_page(  # noqa: PLR0917 - each one is a filter
     return f"{text} ORDER BY queued_at DESC, run_id DESC LIMIT ?", (*params, limit)
 
 
-def fetch(connection: apsw.Connection, query: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def fetch(
+    connection: apsw.Connection, query: str, params: tuple[Any, ...], *, can_cache: bool = True
+) -> list[tuple[Any, ...]]:
     """All rows of a query."""
-    return cast("list[tuple[Any, ...]]", connection.execute(query, params).fetchall())
+    return cast("list[tuple[Any, ...]]", connection.execute(query, params, can_cache=can_cache).fetchall())
 
 
 class SQLiteReads(ABC):

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
-from .errors import CorruptLog, StoreError, WrongExpectation
+from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
+from .limits import transaction_s_max
 from .recorder import StoredEvent
 from .sqlite_errors import translate
 from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, recorder
@@ -19,6 +21,8 @@ from .store import Write
 
 T = TypeVar("T")
 
+_STEPS_BETWEEN_LOOKS: Final = 10_000
+"""Steps of SQLite's machine between two looks at the time, in a tool's statement."""
 _CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
 _RESTORE: Final = _CREATE.replace("INSERT", "INSERT OR REPLACE")
 _DERIVED: Final = ("effects", "unknowns", "lines", "step_ends")
@@ -52,6 +56,7 @@ class SQLiteTransaction(SQLiteReads):
     def __init__(self, connection: apsw.Connection, path: str) -> None:
         self._path = path
         self._connection = connection
+        self._began_s = time.monotonic()
         self.failed: BaseException | None = None
 
     def check(self) -> None:
@@ -100,6 +105,34 @@ class SQLiteTransaction(SQLiteReads):
             self.failed = error
             raise
         return list(positions)
+
+    def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement of a transactional tool, on its own tables; gives its rows. Raises InvalidArgument, TimeoutError.
+
+        A statement that fails changes nothing, and the tool may go on; unless SQLite rolled everything back.
+        """
+        self.check()
+        connection = self._connection
+        connection.authorizer = _authorize
+        connection.set_progress_handler(self._overdue, _STEPS_BETWEEN_LOOKS)
+        try:
+            if self._overdue():
+                raise apsw.InterruptError
+            return fetch(connection, query, tuple(params), can_cache=False)  # a cached one would bypass the authorizer
+        except apsw.InterruptError:
+            self.failed = TimeoutError(f"the transaction took longer than transaction_s_max = {transaction_s_max}")
+            raise self.failed from None
+        except apsw.Error as error:
+            if not connection.in_transaction:
+                self.failed = translate(error, self._path)
+                raise self.failed from error
+            raise InvalidArgument(f"tx.execute: {error}") from error
+        finally:
+            connection.set_progress_handler(None)
+            connection.authorizer = None
+
+    def _overdue(self) -> bool:
+        return time.monotonic() > self._began_s + transaction_s_max
 
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead."""
@@ -166,3 +199,22 @@ class SQLiteTransaction(SQLiteReads):
             connection.execute(_SET_NEWEST, write.newest)
         if write.imported is not None:
             connection.execute(_SET_IMPORT, write.imported)
+
+
+_OURS: Final = frozenset(
+    ["events", "runs", "effects", "unknowns", "lines", "step_ends", "checkpoints", "blobs", "imports", "meta"]
+)
+_ON_TABLES: Final = frozenset({apsw.SQLITE_READ, apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
+_ON_NOTHING: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE})
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Whether a tool's statement may do this: reading and writing rows of tables that aren't ours, and nothing else."""
+    table = (first or "").lower()
+    if action in _ON_TABLES:
+        allowed = table not in _OURS and not table.startswith("sqlite_")
+    elif action == apsw.SQLITE_FUNCTION:
+        allowed = (second or "").lower() != "load_extension"
+    else:
+        allowed = action in _ON_NOTHING
+    return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY

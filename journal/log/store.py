@@ -156,6 +156,14 @@ class Transaction(Reading, Protocol):
         """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         ...
 
+    def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement on the user's own tables, for a transactional tool; gives its rows.
+
+        Raises InvalidArgument for anything else: control of the transaction, PRAGMA, ATTACH, DDL, our own tables; and
+        where a store knows no SQL. Raises TimeoutError once the transaction has lasted transaction_s_max.
+        """
+        ...
+
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
 
@@ -223,7 +231,8 @@ class Store(Reading, Protocol):
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
         """Keep a snapshot, relaxed, and drop those of its projection in the run but the newest `keep`, and the last one
-        of each stretch of `checkpoint_stretch_events`."""
+        of each stretch of `checkpoint_stretch_events`.
+        """
         ...
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:

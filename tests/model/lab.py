@@ -34,6 +34,8 @@ class Lab:
     ) -> None:
         self.m, self.program, self.power = m, program, power
         self.world = self.m.World({tick: getattr(self, kind) for tick, kind in (strikes or {}).items()})
+        tick, self.where, self.acting = self.world.tick, "", ""
+        self.world.tick = lambda where: self.look_around(where) or tick(where)  # type: ignore[method-assign]
         self.store = self.m.Store(self.world)
         hooks = dict.fromkeys(["keyed", "unsafe"], self.glance if find == "some" else self.look) if find else {}
         of = {p: (self.tool(p), hooks.get(p), on_unknown) for p in POLICIES}
@@ -48,6 +50,15 @@ class Lab:
 
     def boot(self, patience: int = 10**6) -> None:
         self.journal = self.m.Journal(self.store, *self.tools.values(), patience=patience)
+
+    def look_around(self, where: str) -> None:
+        self.where, self.acting = where, "" if where == "before effect" else self.acting
+
+    @property
+    def locked(self) -> bool:
+        """The body of a transactional tool holds the store's write lock: nobody else can append."""
+        inside = self.where in ("after failure", "after effect", "before tool.completed")
+        return inside and self.acting == "transactional"
 
     # What strikes.
 
@@ -68,8 +79,10 @@ class Lab:
         self.take_over(people=True)
 
     def take_over(self, people: bool) -> None:
+        if self.locked:
+            return
         self.stalls += 1
-        first, run_id = self.journal, self.run_id
+        first, run_id, acting = self.journal, self.run_id, self.acting
         self.disown(run_id)
         self.boot()
         with suppress(self.m.Fenced, self.m.RunBusy, self.m.Refused):
@@ -81,10 +94,12 @@ class Lab:
                     self.people(run_id)
             except self.m.Crash as crash:
                 self.died(run_id, str(crash))
-        self.journal = first
+        self.journal, self.acting = first, acting
 
     def elsewhere(self, act: Callable[[], Any]) -> None:
         """Another process appends, undisturbed; or is refused."""
+        if self.locked:
+            return
         plan, self.world.plan = self.world.plan, {}
         with suppress(self.m.Refused):
             act()
@@ -107,6 +122,7 @@ class Lab:
 
     def tool(self, policy: str) -> Callable[[Any, str], Any]:
         def fn(args: Any, key: str) -> Any:
+            self.acting = policy
             end, result = self.nature(policy, args["x"], self.ends(key)), self.result(policy, args, key)
             if end in ("ok", "lost", "never but did"):
                 result = self.world.act(policy, key, result)
@@ -121,6 +137,7 @@ class Lab:
         return fn
 
     def model(self, request: Any) -> Any:
+        self.acting = "model"
         question = request["q"]
         asked = {e.data["call_id"] for e in self.events("model.started") if e.data["args"]["request"]["q"] == question}
         ends = sum(e.data["call_id"] in asked for e in self.events("model.completed", "model.failed"))

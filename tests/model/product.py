@@ -11,12 +11,13 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import apsw
 import orjson
 from model import reference_model
 from model.reference_model import Tool, World
@@ -176,10 +177,14 @@ class Store:
         self.reader = Product_(self.inner, process=process(0))
         self._log: dict[str, list[Event]] = {}
         self._attempts: dict[str, int] = {}
+        self._seen, self._sorted = 0, dict[str, list[Event]]()
 
     @property
     def log(self) -> dict[str, list[Event]]:
         """What is stored, in the words of the model."""
+        if (last := self.inner.last_position()) == self._seen and self._sorted:
+            return self._sorted
+        self._seen = last
         for head in self.inner.heads(limit=100):
             known = self._log.setdefault(head.run_id, [])
             if head.head_seq > len(known):
@@ -188,11 +193,12 @@ class Store:
                         self._attempts[head.run_id] = record.event.attempt
                     data = in_words_of_the_model(record.event, self, self._attempts.get(head.run_id, 0))
                     known.append(Event(record.seq, TYPES.get(record.type, record.type), data, record))
-        return dict(sorted(self._log.items(), key=lambda item: item[1][0].record.position))
+        self._sorted = dict(sorted(self._log.items(), key=lambda item: item[1][0].record.position))
+        return self._sorted
 
     def power_cut(self) -> None:
         self.inner.power_cut()
-        self._log.clear()
+        self._log, self._sorted = {}, {}
 
     @property
     def order(self) -> range:
@@ -209,6 +215,8 @@ class Store:
     @property
     def table(self) -> list[str]:
         """The user's own rows."""
+        if isinstance(self.inner, SQLiteStore):
+            return [key for (key,) in self.inner.sql("SELECT key FROM user_table")]
         calls = {x.data["call_id"]: x.data for log in self.log.values() for x in log if x.type == "tool.started"}
         return [
             event.data["call_id"]
@@ -383,6 +391,18 @@ class Ticking(Product_):
         return records
 
 
+    def append_made(self, run_id: Any, make: Any, *, epoch: int) -> Any:
+        def ticking(tx: Any) -> Any:
+            events = make(tx)
+            self.tick("after effect")
+            self.tick("before tool.completed")
+            return events
+
+        records = super().append_made(run_id, ticking, epoch=epoch)
+        self.tick("after tool.completed")
+        return records
+
+
 class LabTool(ProductTool[..., Any]):
     """A tool of the model as one of the product, in one process."""
 
@@ -396,7 +416,10 @@ class LabTool(ProductTool[..., Any]):
         return plain(dict(kwargs))
 
     def invoke(self, args: Any, key: str, tx: Any = None) -> Any:
-        return failing(self.log, lambda: self.fn(args, key))
+        result = failing(self.log, lambda: self.fn(args, key))
+        if tx is not None and isinstance(self.log.store, SQLiteStore):
+            tx.execute("INSERT INTO user_table VALUES (?)", (key,))
+        return result
 
 
 def failing(log: Ticking, body: Callable[[], Any]) -> Any:
@@ -637,7 +660,10 @@ class Product:
             return Store(world)
         if self.folder is None:
             self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None)
-        store = Store(world, f"{self.folder.name}/{len(self.stores)}.db")
+        path = f"{self.folder.name}/{len(self.stores)}.db"
+        store = Store(world, path)
+        with closing(apsw.Connection(path)) as connection:
+            connection.execute("CREATE TABLE user_table (key TEXT)")
         self.stores.append(store.inner)
         return store
 

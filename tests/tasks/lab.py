@@ -125,7 +125,7 @@ class World:
     """Everything outside the journal. It survives every crash; `plan` says at which tick a process dies."""
 
     def __init__(self, plan: Any = ()) -> None:
-        self.plan, self.ticks = set(plan), 0
+        self.plan, self.ticks, self.lock = set(plan), 0, threading.Lock()
         self.effects: list[str] = []  # the key of each effect of a keyed or unsafe tool, as often as it happened
 
     def act(self, policy: str, key: str) -> None:
@@ -169,12 +169,18 @@ class Living:
         """A boundary: here it may die."""
         if self.dead:
             raise Crash("a dead process does nothing")
-        self.lab.world.ticks += 1
-        if self.lab.world.ticks in self.lab.world.plan:
-            self.dead = True
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self.loop.stop()
+        with self.lab.world.lock:
+            self.lab.world.ticks += 1
+            self.dead = self.dead or self.lab.world.ticks in self.lab.world.plan
+        if self.dead:
+            self.died()
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+                self.loop.stop()
             raise Crash(where)
+
+    def died(self) -> None:
+        """Nothing of it goes on."""
 
 
 class LabJournal(AsyncJournal):
@@ -194,6 +200,7 @@ class Lab:
         self,
         seed: int = 0,
         strikes: Any = (),
+        *,
         slow: dict[Any, float] | None = None,
         fails: Any = frozenset(),
         people: bool = False,
@@ -260,6 +267,11 @@ class Lab:
 
     async def jitter(self, of: float = 2.0) -> None:
         await asyncio.sleep(self.random.random() * of)
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """In the loop: look again and again."""
+        while not ready():  # noqa: ASYNC110 - what it looks at is the log
+            await asyncio.sleep(0.01)
 
     # Running.
 
@@ -339,7 +351,7 @@ def bury(loop: VirtualLoop) -> None:
             try:
                 task.get_coro().close()  # type: ignore[union-attr]
                 break
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - what a dead process raises
                 continue
 
 
@@ -362,14 +374,14 @@ Agent = Callable[[AsyncRun, Lab], Any]
 
 
 @dataclass
-class Struck_:
+class Outcome:
     """What became of the struck runs of an agent, and in how many somebody waited for `left_out_wait_s` in vain."""
 
     outcomes: Counter[str]
     waited: int
 
 
-def everywhere(body: Agent, seeds: int = 3, sample: int | None = None, **how: Any) -> Struck_:
+def everywhere(body: Agent, seeds: int = 3, sample: int | None = None, **how: Any) -> Outcome:
     """Crash at every boundary, or at a sample of them, and enter again with other delays: what became of it."""
     outcomes, waited, cases = Counter[str](), 0, list[tuple[int, int, tuple[int, ...], Counter[Any]]]()
 
@@ -402,4 +414,4 @@ def everywhere(body: Agent, seeds: int = 3, sample: int | None = None, **how: An
         twice = len(one.world.effects) != len(set(one.world.effects))
         outcomes["twice" if twice else status if +one.tags == tags else status + ", other effects"] += 1
     gc.collect()
-    return Struck_(outcomes, waited)
+    return Outcome(outcomes, waited)

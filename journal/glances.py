@@ -1,0 +1,90 @@
+"""A run at a glance, and the runs below it, its sub-agents and theirs: what they have cost, and what is in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Final, NamedTuple, cast
+
+from runjournal.log.errors import JournalError
+from runjournal.log.head import Head
+from runjournal.projections.state import RunState
+
+from . import checkpoints
+from .logbook import Logbook
+
+glance_tail_events_max: Final = 1000
+"""A listing folds at most this many events of a run behind its newest checkpoint."""
+members_max: Final = 500
+"""Of the runs below a run, so many are looked at, the nearest first, the newest of each parent first."""
+
+
+class Glance(NamedTuple):
+    """What a listing says of a run beside its head; `in_flight` counts calls of tools and of models."""
+
+    tokens: int
+    cost: dict[str, str]
+    in_flight: int
+
+
+def glance(journal: Logbook, head: Head) -> Glance | None:
+    """Tokens, money and calls in flight of a run, or None where that would take a long fold."""
+    try:
+        found = checkpoints.newest(journal.store, RunState, head.run_id, head.head_seq)
+        state, seq = (cast("RunState", found[0]), found[1]) if found else (RunState.initial(), 0)
+        if head.head_seq - seq > glance_tail_events_max:
+            return None
+        state.fold(journal.store.read(head.run_id, seq, head.head_seq))
+    except JournalError:
+        return None
+    money = {currency: str(state.costs.amount(currency)) for currency in sorted(state.costs.money)}
+    return Glance(state.costs.tokens(), money, state.calls.tools.in_flight + state.calls.models.in_flight)
+
+
+class Family(NamedTuple):
+    """What the runs below a run come to, as of now.
+
+    `count` says how many there are, `more` that there are others beyond `members_max`. `uncounted` of them would take a
+    long fold each: their tokens, money and calls are in no sum.
+    """
+
+    count: int
+    tokens: int
+    cost: dict[str, str]
+    in_flight: int
+    uncounted: int
+    more: bool
+
+
+def family(journal: Logbook, run_id: str) -> Family:
+    """The sums over the runs below a run, by their `parent_run_id`; the run's own are left out."""
+    count = tokens = in_flight = uncounted = 0
+    money: dict[str, Decimal] = {}
+    for head in _below(journal, run_id):
+        if count == members_max:
+            return Family(count, tokens, _text(money), in_flight, uncounted, more=True)
+        count += 1
+        seen = glance(journal, head)
+        if seen is None:
+            uncounted += 1
+            continue
+        tokens, in_flight = tokens + seen.tokens, in_flight + seen.in_flight
+        for currency, amount in seen.cost.items():
+            money[currency] = money.get(currency, Decimal(0)) + Decimal(amount)
+    return Family(count, tokens, _text(money), in_flight, uncounted, more=False)
+
+
+def _below(journal: Logbook, run_id: str) -> Iterator[Head]:
+    """The runs below a run, level by level, each once."""
+    parents, seen = deque([run_id]), {run_id}
+    while parents:
+        for head in journal.runs(parent=parents.popleft()):
+            if head.run_id not in seen:
+                seen.add(head.run_id)
+                parents.append(head.run_id)
+                yield head
+
+
+def _text(money: dict[str, Decimal]) -> dict[str, str]:
+    return {currency: str(money[currency]) for currency in sorted(money)}
