@@ -58,17 +58,17 @@ def cost_notes(state: RunState) -> Iterator[str]:
 
 def family_note(state: RunState, found: Family, command: str) -> Iterator[str]:
     """What the sub-agents have cost beside the run, in a line; nothing, if it has none."""
-    if not found.count:
+    if not found.runs:
         return
-    count = f"{found.count:,}{'+' if found.more else ''} sub-agent{'' if found.count == 1 else 's'}"
+    count = f"{found.runs:,}{'+' if found.more else ''} sub-agent{'' if found.runs == 1 else 's'}"
     least = "at least " if found.more or found.uncounted else ""
-    text = f"{count} {'has' if found.count == 1 else 'have'} {least}{amount(found.tokens)} more tokens"
+    text = f"{count} {'has' if found.runs == 1 else 'have'} {least}{amount(found.tokens)} more tokens"
     text += "".join(f" and {money(value)} {line(currency)}" for currency, value in found.cost.items())
     text += f", {amount(state.costs.tokens() + found.tokens)}"
     for currency in sorted({*found.cost, *state.costs.money}):
         both = state.costs.amount(currency) + Decimal(found.cost.get(currency, "0"))
         text += f" and {money(str(both))} {line(currency)}"
-    text += f" with {'it' if found.count == 1 else 'them'}"
+    text += f" with {'it' if found.runs == 1 else 'them'}"
     if found.in_flight:
         text += f", {plural(found.in_flight, 'call')} in flight"
     yield styled(f"{text}; {line(command)}", "warn")

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.authority import CALL_STARTS, Gate
-from runjournal.log.base import RecordedEvent
+from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.clock import Clock, timestamp
-from runjournal.log.codec import Draft, encode, record
+from runjournal.log.codec import Draft, encode, loads, record
 from runjournal.log.errors import InvalidArgument, NotAllowed, NotNewest, RunNotFound, TooLarge, WrongExpectation
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
@@ -59,7 +59,7 @@ class Appender:
     """Appends for one journal, and keeps the folded states of the runs that it appended to last."""
 
     def __init__(self, store: Store, clock: Clock, policy: CheckpointPolicy, process: owner.Process) -> None:
-        self._store = store
+        self.store = store
         self._clock = clock
         self._policy = policy
         self._process = process
@@ -95,7 +95,7 @@ class Appender:
             return done
 
         try:
-            appended = self._store.transact(decide, durable=durable)
+            appended = self.store.transact(decide, durable=durable)
         except BaseException:
             for run_id in run_ids:  # it may have folded what was then not written
                 self._cache.pop(run_id, None)
@@ -132,10 +132,10 @@ class Appender:
     def load(self, tx: Transaction, head: Head, first: e.Event | None = None) -> RunState:
         """The folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
         if head.head_seq:
-            state, checkpointed = loading.load(self._store, tx, head.run_id, head.head_seq)
+            state, checkpointed = loading.load(self.store, tx, head.run_id, head.head_seq)
         else:
             queued = first if isinstance(first, e.RunQueued) else None
-            state, checkpointed = loading.begin(self._store, queued), 0
+            state, checkpointed = loading.begin(self.store, queued), 0
         self.keep(head.run_id, Cached(state, checkpointed))
         return state
 
@@ -144,10 +144,10 @@ class Appender:
         entry = self._cache.get(run_id)
         if entry is not None:
             return entry.state
-        head = self._store.head(run_id)
+        head = self.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        entry = Cached(*loading.load(self._store, self._store, run_id, head.head_seq))
+        entry = Cached(*loading.load(self.store, self.store, run_id, head.head_seq))
         self.keep(run_id, entry)
         return entry.state
 
@@ -172,7 +172,7 @@ class Appender:
             yield entry.state, seal(RunState, entry.state, run_id, entry.state.seq, entry.state.hash)
 
     def _save(self, state: RunState, checkpoint: Checkpoint) -> None:
-        if save(self._store, checkpoint, self._policy.keep):
+        if save(self.store, checkpoint, self._policy.keep):
             entry = self._cache.get(checkpoint.run_id)
             if entry is not None and entry.state is state:  # else somebody has loaded another one meanwhile
                 self._cache[checkpoint.run_id] = Cached(state, max(checkpoint.seq, entry.checkpointed))
@@ -296,9 +296,11 @@ class _Append:
         """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
         if place < 0:
-            return loading.args_reader(self.tx, self.batch.run_id)(seq)
-        event = self.batch.drafts[place].event
-        return event.args if isinstance(event, e.ToolStarted) else None
+            return loading.args_reader(self.appender.store, self.tx, self.batch.run_id)(seq)
+        draft = self.batch.drafts[place]
+        args = draft.event.args if isinstance(draft.event, e.ToolStarted) else None
+        blob = dict(draft.blobs).get(args.sha256) if isinstance(args, BlobRef) else None
+        return args if blob is None else loads(blob)
 
     def _check_step(self, state: RunState, event: e.StepStarted | e.StepCompleted | e.StepFailed) -> None:
         """Steps are numbered without a gap, one is open at a time, and only the open one ends."""

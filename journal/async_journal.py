@@ -46,11 +46,12 @@ class AsyncRunner(Runner):
         if claim is None:
             return self.outcome(run_id)
         run, core, caller = self.open_async(claim, code)
+        output: list[Json] = []
         with self.owned(claim):
             self.triage(core, caller, run)
             ended = await self._own(agent, run, core)
-            return self._drive(ended, run, core, claim)
-        return self.outcome(run_id)
+            output.append(self._drive(ended, run, core))
+        return output[0] if output else self.outcome(run_id)
 
     async def _own(self, agent: AsyncAgent, run: AsyncRun, core: AsyncCore) -> Callable[[Any], Any]:
         """Call the agent, in a task; gives what returns what it returned, or raises what left it."""
@@ -66,8 +67,9 @@ class AsyncRunner(Runner):
         if core.entry is not None and core.entry.open:  # in a task that the agent left behind
             core.stop(f.StepOpen(f"the agent has ended, and step {core.entry.step} is open in another task"))
             await run.drain(core.entry)
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        return lambda _: _outcome(task, core.stopped or (f.stop_in(error) if error else None), error, cancelled)
+        left = asyncio.CancelledError() if task.cancelled() else task.exception()
+        stop = core.stopped or (f.stop_in(left) if left else None)
+        return lambda _: _outcome(task, stop, left, cancelled)
 
 
 async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:

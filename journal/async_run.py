@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
+from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
 
@@ -409,11 +410,13 @@ class AsyncRun(Context):
         return await self._driver.drive(self.take_signals(self._caller.entry()))
 
     async def complete(self, output: Json) -> NoReturn:
-        """End the run; to return from the agent is the same."""
-        if self._core.inside:
-            step = self._core.entry.step if self._core.entry else ""
-            raise f.StepOpen(f"step {step} is open: complete the run behind it")
-        await self._driver.drive(self._core.end(plain(output)))
+        """End the run; see `Run.complete`."""
+        await self._driver.drive(self._core.end(e.RunCompleted(plain(output))))
+        raise AssertionError
+
+    async def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
+        """End the run as failed; see `Run.fail`."""
+        await self._driver.drive(self._core.end(e.RunFailed({"type": type, "message": message}, [], "error")))
         raise AssertionError
 
 

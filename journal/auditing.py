@@ -130,7 +130,7 @@ class _Pass:
         self.run_id = run_id
         self.digests = digests
         self.head, self.problems = _head(store, run_id)
-        args_at = loading.args_reader(store, run_id)
+        args_at = loading.args_reader(store, store, run_id)
         self.audit = RunAudit(run_id, self.head, args_at=args_at, state=_base(store, run_id))
         self.tables = TableAudit(store, run_id, self.head)
         self.snapshots: set[int] = set()

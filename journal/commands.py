@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 Made: TypeAlias = Callable[[Transaction], tuple[Event, ...]]
-"""Events that are made inside the transaction that appends them: what else is done there commits with them, or not."""
+"""Events that are made in the transaction that appends them: what else is done there commits with them, or not."""
 
 
 class Append(NamedTuple):

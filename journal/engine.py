@@ -64,7 +64,9 @@ class Core:
         if self.stopped is not None:
             raise f.again(self.stopped)
         if IN_TOOL.get() is self:
-            raise f.ToolUsesRun("a tool may read the state of the run that called it, nothing else: give it what it needs")
+            raise f.ToolUsesRun(
+                "a tool may read the state of the run that called it, nothing else: give it what it needs"
+            )
 
     def stop(self, stop: BaseException) -> None:
         """The run leaves this process; the first stop counts."""
@@ -332,9 +334,13 @@ class Core:
 
     # The run's end.
 
-    def end(self, output: Json) -> Steps[NoReturn]:
-        """The agent says that the run is complete."""
-        yield from self.append(e.RunCompleted(output))
+    def end(self, event: Event) -> Steps[NoReturn]:
+        """The agent says that the run is complete, or has failed. Raises StepOpen inside a step."""
+        self.alive()
+        if self.inside:
+            step = self.entry.step if self.entry else ""
+            raise f.StepOpen(f"step {step} is open: end the run behind it")
+        yield from self.append(event)
         self.halt(f.Completed())
 
 

@@ -45,11 +45,11 @@ def glance(journal: Logbook, head: Head) -> Glance | None:
 class Family(NamedTuple):
     """What the runs below a run come to, as of now.
 
-    `count` says how many there are, `more` that there are others beyond `members_max`. `uncounted` of them would take a
+    `runs` says how many there are, `more` that there are others beyond `members_max`. `uncounted` of them would take a
     long fold each: their tokens, money and calls are in no sum.
     """
 
-    count: int
+    runs: int
     tokens: int
     cost: dict[str, str]
     in_flight: int
@@ -59,12 +59,12 @@ class Family(NamedTuple):
 
 def family(journal: Logbook, run_id: str) -> Family:
     """The sums over the runs below a run, by their `parent_run_id`; the run's own are left out."""
-    count = tokens = in_flight = uncounted = 0
+    runs = tokens = in_flight = uncounted = 0
     money: dict[str, Decimal] = {}
     for head in _below(journal, run_id):
-        if count == members_max:
-            return Family(count, tokens, _text(money), in_flight, uncounted, more=True)
-        count += 1
+        if runs == members_max:
+            return Family(runs, tokens, _text(money), in_flight, uncounted, more=True)
+        runs += 1
         seen = glance(journal, head)
         if seen is None:
             uncounted += 1
@@ -72,7 +72,7 @@ def family(journal: Logbook, run_id: str) -> Family:
         tokens, in_flight = tokens + seen.tokens, in_flight + seen.in_flight
         for currency, amount in seen.cost.items():
             money[currency] = money.get(currency, Decimal(0)) + Decimal(amount)
-    return Family(count, tokens, _text(money), in_flight, uncounted, more=False)
+    return Family(runs, tokens, _text(money), in_flight, uncounted, more=False)
 
 
 def _below(journal: Logbook, run_id: str) -> Iterator[Head]:

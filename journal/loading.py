@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from runjournal.log import events as e
-from runjournal.log.base import RecordedEvent
+from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.chain import verified
+from runjournal.log.codec import loads
 from runjournal.log.errors import CorruptLog
 from runjournal.log.store import Reading, Store
 from runjournal.projections.state import RunState
@@ -67,11 +68,20 @@ def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:
     return next(iter(reading.read(run_id, seq - 1, seq)), None)
 
 
-def args_reader(reading: Reading, run_id: str) -> Callable[[int], object]:
-    """Gives the args of the tool.started at a seq of a run, as `event_at` counts; None if there is none."""
+def args_reader(store: Store, reading: Reading, run_id: str) -> Callable[[int], object]:
+    """Gives the args of the tool.started at a seq of a run, as `event_at` counts; None if there is none.
+
+    Args that are held out of line are read from the store; where the blob is missing, its reference is given.
+    """
 
     def args_at(seq: int) -> object:
         record = event_at(reading, run_id, seq)
-        return record.event.args if record is not None and isinstance(record.event, e.ToolStarted) else None
+        return filled(store, record.event.args) if record and isinstance(record.event, e.ToolStarted) else None
 
     return args_at
+
+
+def filled(store: Store, value: object) -> object:
+    """A value, read from its blob if it is held out of line and its blob is there."""
+    body = store.blob(value.sha256) if isinstance(value, BlobRef) else None
+    return value if body is None else loads(body)

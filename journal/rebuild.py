@@ -40,7 +40,7 @@ def _write(tx: Transaction, run_id: str, store: Store, progress: Progress | None
     if before is not None and before.status == "running" and not owner.gone(before, owner.here(), store.clock):
         raise NotAllowed(f"run {run_id} has a living owner, {before.owner}: stop it, then rebuild; nothing was changed")
     state = loading.begin(store, loading.first(tx, run_id))
-    derived, rows = Derived(run_id, loading.args_reader(tx, run_id), state=state), Rows()
+    derived, rows = Derived(run_id, loading.args_reader(store, tx, run_id), state=state), Rows()
     for record in tx.read(run_id):
         new = derived.apply(record)
         rows.effects += new.effects

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
 
@@ -314,10 +315,11 @@ class Run(Context):
         return self._driver.drive(self.take_signals(self._caller.entry()))
 
     def complete(self, output: Json) -> NoReturn:
-        """End the run; to return from the agent is the same."""
-        if self._core.inside:
-            raise f.StepOpen(
-                f"step {self._core.entry.step if self._core.entry else ''} is open: complete the run behind it"
-            )
-        self._driver.drive(self._core.end(plain(output)))
+        """End the run; to return from the agent is the same. Raises StepOpen inside a step."""
+        self._driver.drive(self._core.end(e.RunCompleted(plain(output))))
+        raise AssertionError
+
+    def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
+        """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step."""
+        self._driver.drive(self._core.end(e.RunFailed({"type": type, "message": message}, [], "error")))
         raise AssertionError

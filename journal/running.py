@@ -22,11 +22,13 @@ from runjournal.log.limits import lease_s
 from . import failures as f
 from .calling import Caller
 from .commands import Made
+from .context import Context
+from .engine import Core
 from .line import Line
 from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
 from .targets import ToolTarget
-from .tools import Tool
+from .tools import Tool, known
 
 rounds_max: Final = 3
 """Rounds of a run: how often it is tried after a transient failure that left the agent."""
@@ -52,7 +54,7 @@ class Runner:
         self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None, *, patience: int = recoveries_max
     ) -> None:
         self.log = log
-        self.tools = tools or {}
+        self.tools = known() if tools is None else tools
         self.patience = patience
 
     # Claiming.
@@ -130,14 +132,15 @@ class Runner:
         if claim is None:
             return self.outcome(run_id)
         run, core, caller = self.open(claim, code)
+        output: list[Json] = []
         with self.owned(claim):
             self.triage(core, caller, run)
-            return self._drive(agent, run, core, claim)
-        return self.outcome(run_id)
+            output.append(self._drive(agent, run, core))
+        return output[0] if output else self.outcome(run_id)
 
     @contextmanager
     def owned(self, claim: Claim) -> Iterator[None]:
-        """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released and the caller told."""
+        """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released."""
         run_id = claim.run_id
         try:
             yield
@@ -178,7 +181,7 @@ class Runner:
         if head is None or (head.status, head.epoch) != ("running", epoch):
             raise f.Fenced(f"run {run_id} has another owner")
 
-    def triage(self, core: SyncCore, caller: Caller, run: Run) -> None:
+    def triage(self, core: Core, caller: Caller, run: Context) -> None:
         """Before the agent is called: what is open in the open step and may not be sent again needs a word."""
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
@@ -208,7 +211,7 @@ class Runner:
         core.line.notify(waits)
         core.halt(f.Suspend())
 
-    def _drive(self, agent: Agent, run: Run, core: SyncCore, claim: Claim) -> Json:
+    def _drive(self, agent: Callable[[Any], Any], run: Context, core: Core) -> Json:
         """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
         try:
             output = plain(agent(run))
@@ -224,7 +227,7 @@ class Runner:
         run.drive(core.append(e.RunCompleted(output)))
         return output
 
-    def ending(self, error: BaseException, core: SyncCore) -> Event:
+    def ending(self, error: BaseException, core: Core) -> Event:
         """The event of a failure that leaves the agent."""
         stored, transient = f.error_of(error)
         left, round_ = f.left_by(error), core.state.status.round

@@ -183,6 +183,23 @@ class Tool(Generic[P, R]):
             raise InvalidArgument(f"{self.name}: the key {self.key!r} names no argument: {error}") from None
 
 
+_known: dict[str, Tool[..., Any] | None] = {}
+
+
+def known() -> dict[str, Tool[..., Any]]:
+    """The tools of this process by name, for a recovery to ask their hooks; a name that two functions claim is no one's."""
+    return {name: made for name, made in _known.items() if made is not None}
+
+
+def _register(made: Tool[..., Any]) -> None:
+    def place(of: Tool[..., Any]) -> tuple[str, str]:
+        return of.fn.__module__, of.fn.__qualname__
+
+    before = _known.get(made.name, made)
+    same = before is not None and place(before) == place(made)  # a module that was loaded again, a factory
+    _known[made.name] = made if same else None
+
+
 @functools.lru_cache(maxsize=1024)
 def _signature(fn: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(fn)
@@ -245,6 +262,7 @@ def tool(
         chosen = policy or ("idempotent" if read_only else "unsafe")
         made = Tool(function, name or function.__name__, chosen, read_only, **how)
         _check(made)
+        _register(made)
         return functools.update_wrapper(made, function)  # type: ignore[return-value]  # it is the tool, with the function's docs
 
     return make if fn is None else make(fn)

@@ -71,5 +71,5 @@ def _happened(call: Call) -> bool:
 
 
 def args_sha256(args: object) -> str:
-    """SHA-256 in hex of a call's args: of their JSON with sorted keys, which is what a blob of them holds too."""
+    """SHA-256 in hex of a call's args: of their JSON with sorted keys; of a lost blob, what is left is its own."""
     return args.sha256 if isinstance(args, BlobRef) else digest_of(dump_bytes(args))

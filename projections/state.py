@@ -256,6 +256,7 @@ class RunState:
         for context in (new.transcript, new.memory, new.plan):
             context.drop()
         new.steps.open, new.steps.redo, new.steps.failures = None, None, []
+        new.steps.attempts = dict(new.steps.settled)
         return new
 
     # Dumping.

@@ -40,7 +40,7 @@ class Steps:
 
     `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first;
     `failures` [place, step id, attempt, kind, error] since a step last completed, but for those that left the agent;
-    `attempts` how often each step that isn't complete has failed; `uses` how often each repeated name has completed;
+    `attempts` how often each step that isn't complete has failed, `settled` the same when a step last completed; `uses` how often each repeated name has completed;
     `redo` the step that failed last, if none was started since; `spent` each `do` without a key that sent something;
     `last_done` the place where a step last completed; `anew` [step id, attempt, from, to] of each step whose failure
     left the agent: its failures between the two places, and those of this attempt or later, are not told again.
@@ -55,6 +55,7 @@ class Steps:
     failed_count: int = 0
     recent: list[list[Any]] = field(default_factory=list[list[Any]])
     attempts: dict[str, int] = field(default_factory=dict[str, int])
+    settled: dict[str, int] = field(default_factory=dict[str, int])
     failures: list[list[Any]] = field(default_factory=list[list[Any]])
     uses: dict[str, int] = field(default_factory=dict[str, int])
     spent: list[str] = field(default_factory=list[str])
@@ -90,6 +91,7 @@ class Steps:
         self.recent.append([step.id, step.index, step.attempt, step.entry, record.seq])
         del self.recent[:-steps_recent_max]
         self.attempts.pop(step.id, None)
+        self.settled = dict(self.attempts)
         if step.kind == "repeat":
             self.uses[step.name] = self.uses.get(step.name, 0) + 1
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from tasks.lab import Crash, Deadlock, Lab, VirtualLoop, everywhere
 
-from runjournal import async_run, engine
+from runjournal import async_run, engine, script
 from runjournal import failures as f
 from runjournal.async_run import AsyncCore, AsyncDriver, AsyncRun
 from runjournal.line import Line
@@ -28,7 +28,7 @@ from runjournal.log import events as e
 from runjournal.tools import KEY
 
 SEEDS = int(os.environ.get("SEEDS", "12"))
-read = engine.read
+read = script.read
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(engine, "read", lambda events: ([], read(events)[1]))
 
     def no_park() -> None:
-        now, failures = engine.read, Line.failures
+        now, failures = vars(engine)["read"], Line.failures
         monkeypatch.setattr(engine, "read", lambda events: (now(events)[0], set()))
         monkeypatch.setattr(Line, "failures", lambda *args: [each._replace(cut=False) for each in failures(*args)])
 
@@ -513,8 +513,8 @@ def test_d_a_question_lets_the_others_go_on(how: str):
             work = [run.ask("ok?", x=1), run.ask("go?", x=2), chain(run, (t["unsafe"], "A"), (t["unsafe2"], "B"))]
             if how == "group":
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(w) for w in work]  # type: ignore[var-annotated]
-                got = [task.result() for task in tasks]
+                    tasks = [group.create_task(w) for w in work]
+                got: list[Any] = [task.result() for task in tasks]
             else:
                 got = await asyncio.gather(*work, return_exceptions=how == "swallow")
             await run.call(t["keyed"], x="after")
@@ -1324,7 +1324,7 @@ def test_d_a_stop_that_is_found_before_the_agent_is_called(what: str):
                 lab.outside().append("r", [e.RunCancelRequested("enough", "now")], expect=None)
         return done
 
-    lab.journal.append = late  # type: ignore[method-assign]
+    lab.journal.append = late  # type: ignore[method-assign, assignment]
     with pytest.raises(f.RunBusy if what == "fenced" else f.RunCancelled):
         lab.once(agent)
     assert lab.status == ("running" if what == "fenced" else "cancelled")

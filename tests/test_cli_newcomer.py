@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -93,9 +94,9 @@ def test_a_prefix_of_several_sessions_is_refused(db):
         (["ls"], {"RUNJOURNAL_DB": None}, "error: no store at runjournal.db (the default); "),
     ],
 )
-def test_errors_name_the_store(db, tmp_path, monkeypatch, words, env, expected):
+def test_errors_name_the_store(db, monkeypatch, words, env, expected):
     """What isn't there is said with the store, and with what has named the store."""
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(Path(db).parent)
     told = {name: value and value.replace("{db}", db) for name, value in env.items()}
     result = CliRunner().invoke(cli, [each.replace("{db}", db) for each in words], env=told)
     assert result.stderr.startswith(expected.replace("{db}", db)), result.stderr
@@ -110,7 +111,7 @@ def test_sub_agents_cost(db):
     assert ["TOTAL", "1", "1,000", "0", "0", "0", "1,000"] in [each.split() for each in shown.splitlines()]
     expected = "3 sub-agents have 2,400 more tokens and 0.25 USD, 3,400 and 0.35 USD with them; runjournal --db "
     assert f"  {expected}{db} ls --parent {SESSION}\n" in shown
-    found = {"count": 3, "tokens": 2400, "cost": {"USD": "0.250"}, "in_flight": 0, "uncounted": 0, "more": False}
+    found = {"runs": 3, "tokens": 2400, "cost": {"USD": "0.250"}, "in_flight": 0, "uncounted": 0, "more": False}
     assert found == loaded(db, "show", SESSION)["sub_agents"]
     assert "1 sub-agent has 400 more tokens, 2,400 and 0.25 USD with it; " in run(db, "show", AGENT).stdout
     assert "sub-agent has" not in run(db, "show", DEEP).stdout

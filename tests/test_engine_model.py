@@ -122,7 +122,9 @@ def test_a_stalled_owner_as_the_model_has_it(program: Program, tick: int, kind: 
 
 
 @many
-@given(programs(), st.sampled_from(["retry", "restart"]), strikes("crash", "crash", "day"), st.booleans(), st.booleans())
+@given(
+    programs(), st.sampled_from(["retry", "restart"]), strikes("crash", "crash", "day"), st.booleans(), st.booleans()
+)
 def test_a_line_of_runs_never_repeats_what_it_sent(
     program: Program, link: str, when: Strikes, resolve: bool, power: bool
 ) -> None:
@@ -152,7 +154,7 @@ def test_a_fork_owns_what_it_does(program: Program, when: Strikes, power: bool, 
         lab.serve()
         begin(lab, "f", "fork", "r", 1 + at % len(lab.store.log["r"]))
         state = lab.store.state("f")
-        assert not (state.step or state.calls or state.approvals or state.inbox)
+        assert not any([state.step, state.calls, state.approvals, state.inbox])
         lab.serve("f")
 
     both(program, fork, strikes=when, power=power)
@@ -163,7 +165,9 @@ def families(draw: st.DrawFn) -> list[Any]:
     """What each run of a family is: link, which one of those before, at which of its events, strikes, who speaks."""
     links = st.sampled_from(["retry", "restart", "fork", "fork"])
     of, at, words = st.integers(0, 10**6), st.integers(0, 10**6), st.booleans()
-    return draw(st.lists(st.tuples(links, of, at, strikes("crash", "crash", "cancel", "day"), words), min_size=1, max_size=5))
+    return draw(
+        st.lists(st.tuples(links, of, at, strikes("crash", "crash", "cancel", "day"), words), min_size=1, max_size=5)
+    )
 
 
 @many

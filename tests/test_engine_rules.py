@@ -1,4 +1,4 @@
-"""Every rule of a run, each with the smallest agent that shows it: the model's own tests, on the model and the product."""
+"""Every rule, each with the smallest agent that shows it: the model's own tests, on the model and on the product."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -51,7 +51,7 @@ class SyncLab(Lab):
             process.died = lambda: core.stop(Crash())  # type: ignore[method-assign]
             return run, core, caller
 
-        runner.open = open_  # type: ignore[method-assign]
+        runner.open = open_  # type: ignore[method-assign, assignment]
         return runner.run(agent, "r")
 
 

@@ -182,7 +182,7 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     text = dumps(data, "$")
     if len(text) > inline_value_bytes_max:
         for name in sorted(event.BLOBS & data.keys()):
-            value = orjson.dumps(data[name], option=_OPTIONS | orjson.OPT_SORT_KEYS)  # equal values, one digest
+            value = dumps(data[name], f"$.{name}")
             if len(value) > inline_value_bytes_max:
                 if len(value) > blob_bytes_max:
                     raise TooLarge(

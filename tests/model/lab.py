@@ -1,4 +1,4 @@
-"""A world, a machine that dies as planned, people who tell the truth, and the judges: for the model and for the product.
+"""A world, a machine that dies as planned, people who tell the truth, and the judges: for the model and the product.
 
 From the model's own tests; `m` is what is under test: `reference_model`, or a `product.Product` that looks like it.
 """
@@ -12,8 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 from model.programs import OWN, POLICIES, Program
-
-
 
 COUNTS: Counter[str] = Counter()  # what was really tried
 
@@ -35,7 +33,7 @@ class Lab:
         self.m, self.program, self.power = m, program, power
         self.world = self.m.World({tick: getattr(self, kind) for tick, kind in (strikes or {}).items()})
         tick, self.where, self.acting = self.world.tick, "", ""
-        self.world.tick = lambda where: self.look_around(where) or tick(where)  # type: ignore[method-assign]
+        self.world.tick = lambda where: [self.look_around(where), tick(where)][-1]
         self.store = self.m.Store(self.world)
         hooks = dict.fromkeys(["keyed", "unsafe"], self.glance if find == "some" else self.look) if find else {}
         of = {p: (self.tool(p), hooks.get(p), on_unknown) for p in POLICIES}
@@ -288,7 +286,7 @@ class Lab:
                 try:
                     with run.step("item", i):
                         self.body(run, steps[i][1])
-                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown) as failure:
+                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown):
                     if steps[i][2] == "raise":
                         raise
                     run.do("note", lambda: run.message("system", str(failure)), key=f"{i} {turn}")
@@ -469,10 +467,6 @@ def patiently(lab: Lab, run_id: str, act: Callable[[], Any]) -> None:
             return act()
         except lab.m.Crash as crash:
             lab.died(run_id, str(crash))
-
-
-def begin(lab: Lab, run_id: str, link: str, of: str, at: int | None = None) -> None:
-    patiently(lab, run_id, lambda: lab.store.log.get(run_id) or lab.journal.start(run_id, link, of, at))
 
 
 def begin(lab: Lab, run_id: str, link: str, of: str, at: int | None = None) -> None:

@@ -1,14 +1,12 @@
 """The product in the shape of `reference_model`: the same names, so that one program and one judge fit both.
 
-What the model calls a boundary is one here: each append of a journal, and each body of a tool. A process that dies there
+Boundaries are the model's: each append of a journal, and around each body of a tool. A process that dies there
 appends nothing more; its epoch is put into `Store.gone`, which makes its owner provably dead to everybody else.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import re
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
@@ -21,6 +19,7 @@ import apsw
 import orjson
 from model import reference_model
 from model.reference_model import Tool, World
+
 from runjournal import failures as f
 from runjournal.calling import LIVE, Caller
 from runjournal.journal import Journal as Product_
@@ -206,7 +205,7 @@ class Store:
 
     @property
     def newest(self) -> dict[str, str]:
-        return {scope: newest for scope, newest in self.inner.index_rows("lines")}
+        return dict(self.inner.index_rows("lines"))
 
     @property
     def effects(self) -> dict[tuple[str, str], Any]:
@@ -305,7 +304,7 @@ class State:
 
     @property
     def done(self) -> dict[str, Any]:
-        """step -> its recorded result."""
+        """Step -> its recorded result."""
         found, step = {}, ""
         for event in self.store.line(self.product.run_id, self.product.seq):
             if event.type == "step.started":
@@ -390,7 +389,6 @@ class Ticking(Product_):
         self.tick(f"after {where}")
         return records
 
-
     def append_made(self, run_id: Any, make: Any, *, epoch: int) -> Any:
         def ticking(tx: Any) -> Any:
             events = make(tx)
@@ -408,7 +406,13 @@ class LabTool(ProductTool[..., Any]):
 
     def __init__(self, tool: Tool, log: Ticking) -> None:
         super().__init__(
-            tool.fn, tool.name, tool.policy, key=tool.key, key_ttl_s=tool.ttl, reconcile=tool.find, on_unknown=tool.on_unknown
+            tool.fn,
+            tool.name,
+            tool.policy,
+            key=tool.key,
+            key_ttl_s=tool.ttl,
+            reconcile=tool.find,
+            on_unknown=tool.on_unknown,
         )
         self.log = log
 
@@ -577,12 +581,11 @@ class RunView:
         return Memory(self.product)
 
     def plan(self, task_id: str, status: str) -> None:
-        plan = self.product.plan
-        known = {task["id"] for task in plan.tasks}
-        if task_id in known:
-            plan.update(task_id, status)
+        tasks = self.product.core.state.plan.tasks  # not through `run.plan`: the model's agent doesn't look at it
+        if task_id in {task["id"] for task in tasks}:
+            self.product.plan.update(task_id, status)
         else:
-            plan.set([*plan.tasks, {"id": task_id, "title": task_id, "status": status}])
+            self.product.plan.set([*tasks, {"id": task_id, "title": task_id, "status": status}])
 
     def _tool(self, tool: Tool) -> LabTool:
         return LabTool(tool, self.journal.log)
@@ -599,7 +602,9 @@ class RunView:
                 return answer
             raise f.Transient("rejected")
 
-        return self.product.model(name, self._noted(request), lambda asked: failing(self.journal.log, lambda: ask(asked)))
+        return self.product.model(
+            name, self._noted(request), lambda asked: failing(self.journal.log, lambda: ask(asked))
+        )
 
     def _noted(self, request: Any) -> Any:
         """The log holds the digest of a request; the world remembers which it is of."""

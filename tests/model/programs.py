@@ -67,7 +67,6 @@ def programs(draw: st.DrawFn, kind: st.SearchStrategy[Any] | None = None, calm: 
     return Program(draw(st.sampled_from(["line", "loop", "keyed", "mixed", "each"])), draw(steps), nature)
 
 
-
 CALL, AGAIN = "raise", "again"
 SAMPLES = {
     "plain": Program("loop", [

@@ -1,4 +1,4 @@
-"""One minimal agent for each rule of a run, from the model's own tests; `m` is the model, or the product in its shape."""
+"""One minimal agent for each rule, from the model's own tests; `m` is the model, or the product in its shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from model.lab import Lab, alike, uninterrupted, use
-from model.programs import OWN, POLICIES, SAMPLES, Program
+from model.programs import POLICIES, SAMPLES, Program
 
 RULES: list[Callable[[Any], None]] = []
 
@@ -22,7 +22,10 @@ def rule(test: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def bench(
     m: Any,
-    agent: Callable[[Any], Any], nature: dict[Any, Any] | None = None, strikes: dict[int, str] | None = None, **how: Any
+    agent: Callable[[Any], Any],
+    nature: dict[Any, Any] | None = None,
+    strikes: dict[int, str] | None = None,
+    **how: Any,
 ) -> Lab:
     lab = Lab(m, Program("line", [], nature or {}), strikes, agent=agent, **how)
     lab.run_id = "r"
@@ -462,8 +465,8 @@ def test_a_line_has_one_newest_run(m: Any) -> None:
 @rule
 def test_a_retry_enters_an_open_step_again(m: Any) -> None:
     """§5: nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
-    lab = bench(m, 
-        lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]), on_unknown="fail"
+    lab = bench(
+        m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]), on_unknown="fail"
     )
     crash_at(lab, "before tool.completed")
     lab.serve()
@@ -543,8 +546,9 @@ def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
 @rule
 def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
     """§5: in another step its result is given back; other arguments under the same key are refused."""
-    lab = bench(m, 
-        lambda run: [run.do("a", lambda: run.call(order, id=7, x=1)), run.do("b", lambda: run.call(order, id=7, x=1))]
+    lab = bench(
+        m,
+        lambda run: [run.do("a", lambda: run.call(order, id=7, x=1)), run.do("b", lambda: run.call(order, id=7, x=1))],
     )
     order = m.Tool("order", "keyed", lab.tool("keyed"), key="order-{id}")
     first, second = lab.serve().output["output"]
@@ -697,7 +701,9 @@ def test_a_key_of_its_own_is_of_one_tool(m: Any) -> None:
     charge, refund = (m.Tool(name, "keyed", lambda args, key: name, key="order-{id}") for name in ("charge", "refund"))
     for lab in (
         bench(m, lambda run: run.do("a", lambda: [run.call(charge, id=7), run.call(refund, id=7)])),
-        bench(m, lambda run: [run.do("a", lambda: run.call(charge, id=7)), run.do("b", lambda: run.call(refund, id=7))]),
+        bench(
+            m, lambda run: [run.do("a", lambda: run.call(charge, id=7)), run.do("b", lambda: run.call(refund, id=7))]
+        ),
     ):
         assert "KeyReused" == lab.serve().output["error"]["type"]
 
@@ -830,8 +836,8 @@ def test_a_clock_in_a_text_is_a_clock_too(m: Any) -> None:
     ):
         asks = iter(texts)
         think = lambda request: lab.world.act("model", request["q"], f"answer to {request['q']}")  # noqa: E731
-        ask = lambda run: run.model("m", {"q": next(asks)}, think)  # noqa: B023, E731
-        lab = bench(m, lambda run: run.do("a", lambda: [ask(run), use(run, lab, "idempotent")]))  # noqa: B023
+        ask = lambda run: run.model("m", {"q": next(asks)}, think)  # noqa: E731
+        lab = bench(m, lambda run: run.do("a", lambda: [ask(run), use(run, lab, "idempotent")]))
         crash_at(lab, "before tool.completed")
         assert f"answer to {texts[paid - 1]}" == lab.serve().output["output"][0]
         assert paid == len(lab.world.paid)
@@ -868,7 +874,7 @@ def test_a_question_that_failed_keeps_its_place(m: Any) -> None:
         for _ in range(2):
             with suppress(m.StepFailed), run.step("a"):
                 asks = [{"q": question, "now": next(lab.clock)} for question in ("on 2026-01-01", "on 2026-01-02")]
-                got = [lab.attempt(lambda: run.model("m", ask, think), "catch") for ask in asks]  # noqa: B023
+                got = [lab.attempt(lambda: run.model("m", ask, think), "catch") for ask in asks]
                 use(run, lab, "unsafe")
                 if run.state.step["attempt"] == 1:
                     raise ValueError
@@ -909,7 +915,7 @@ def test_an_answer_that_made_the_step_fail_is_forgotten(m: Any) -> None:
         (lambda run, q: run.call(poll, q=q), ("text", "ready?"), ["hello", "bad", "bad", "good"]),
     ):
         answers = iter(ends)
-        lab = bench(m, lambda run: agent(run, ask, *asks))  # noqa: B023
+        lab = bench(m, lambda run: agent(run, ask, *asks))
         assert lab.serve().output["output"] in ("hello", "good")
         assert 1 == len(lab.world.effects) and not [*answers]
 
@@ -1114,7 +1120,7 @@ def test_an_id_is_of_one_kind(m: Any) -> None:
             return None
 
     for first, second in itertools.permutations(["once", "do", "repeat"], 2):
-        lab = bench(m, lambda run: [ask(run, first), run.done("plan"), run.memory, ask(run, second)])  # noqa: B023
+        lab = bench(m, lambda run: [ask(run, first), run.done("plan"), run.memory, ask(run, second)])
         stopped(lab, m.PlanChanged)
 
 
@@ -1190,7 +1196,9 @@ def test_a_fork_has_not_failed_yet(m: Any) -> None:
 @rule
 def test_a_retry_has_the_inbox_of_its_parent(m: Any) -> None:
     """§5: a signal that arrived while the parent's step ran is older than the first step of the retry."""
-    lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "keyed"), run.signals()][1]), {("keyed", 1): ["never"]})
+    lab = bench(
+        m, lambda run: run.do("a", lambda: [use(run, lab, "keyed"), run.signals()][1]), {("keyed", 1): ["never"]}
+    )
     lab.signalled = lambda where: lab.journal.signal("r", where)  # type: ignore[attr-defined]
     crash_at(lab, "after tool.started", kind="signalled")
     assert "failed" == lab.serve().status
@@ -1214,7 +1222,7 @@ def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
             raise wrap(failures)
 
     for wrap in (lambda failures: failures[0], lambda failures: ExceptionGroup("some mails", failures)):
-        lab = bench(m, lambda run: agent(run, wrap), {("unsafe", 2): ["did not happen"]})  # noqa: B023
+        lab = bench(m, lambda run: agent(run, wrap), {("unsafe", 2): ["did not happen"]})
         assert "failed" == lab.serve().status
         lab.journal.start("two", "retry", "r")
         assert "completed" == lab.serve("two").status

@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -52,7 +52,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now, self.jobs, self.sleeping, select = 0.0, 0, set[int](), self._selector.select
+        self.now, self.jobs, self.sleeping, select = 0.0, 0, set[int](), self._selector.select  # type: ignore[attr-defined]
 
         def skip(timeout: float | None) -> Any:
             until = time.monotonic() + REAL_WAIT_S
@@ -66,12 +66,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.now += max(timeout, 0)
             return []
 
-        self._selector.select = skip
+        self._selector.select = skip  # type: ignore[attr-defined]
 
     def time(self) -> float:
         return self.now
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         self.jobs += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(lambda _: self._over())
@@ -162,7 +162,7 @@ class Living:
         self.lab, self.dead = lab, False
         self.loop: Any = None
         identity = Process("lab", "boot", "namespace", pid, "1")
-        self.journal = LabJournal(Struck(lab.store, self), by=f"process-{pid - FIRST_PID}", process=identity)  # type: ignore[arg-type]
+        self.journal = LabJournal(Struck(lab.store, self), by=f"process-{pid - FIRST_PID}", process=identity)
         self.journal.tools = lab.tools
 
     def tick(self, where: str) -> None:
@@ -171,7 +171,8 @@ class Living:
             raise Crash("a dead process does nothing")
         with self.lab.world.lock:
             self.lab.world.ticks += 1
-            self.dead = self.dead or self.lab.world.ticks in self.lab.world.plan
+            if self.lab.world.ticks in self.lab.world.plan:
+                self.dead = True
         if self.dead:
             self.died()
             if self.loop is not None:
@@ -201,7 +202,7 @@ class Lab:
         seed: int = 0,
         strikes: Any = (),
         *,
-        slow: dict[Any, float] | None = None,
+        slow: Mapping[Any, float] | None = None,
         fails: Any = frozenset(),
         people: bool = False,
         path: Any = None,
@@ -349,7 +350,7 @@ def bury(loop: VirtualLoop) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         for _ in range(10):
             try:
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
                 break
             except BaseException:  # noqa: BLE001 - what a dead process raises
                 continue

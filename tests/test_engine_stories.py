@@ -1,0 +1,348 @@
+"""What the engine is for: agents that die at the worst moment, and go on as if nothing had been."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from model.lab import Lab
+from model.product import Product
+from model.programs import Program
+
+from runjournal import Journal, tool
+from runjournal import failures as f
+from runjournal.log.clock import FakeClock
+from runjournal.log.errors import StoreFull
+from runjournal.projections.state import RunState
+from runjournal.run import Run
+from runjournal.tools import Tx
+
+AGENT = Path(__file__).parent / "programs" / "agent_that_dies.py"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal.open(tmp_path / "runs.db", clock=FakeClock()) as opened:
+        yield opened
+
+
+def types(journal: Journal, prefix: str = "", run_id: str = "r") -> list[str]:
+    return [each.type for each in journal.events(run_id) if each.type.startswith(prefix)]
+
+
+class Machine:
+    """Runs the agent in a process of its own; `ledger` is what the world has seen."""
+
+    def __init__(self, folder: Path, story: str) -> None:
+        self.store, self.file, self.story = folder / "runs.db", folder / "ledger", story
+
+    def run(self, where: str = "") -> str:
+        command = [sys.executable, str(AGENT), str(self.store), str(self.file), self.story, where]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (9 if where else 0) == done.returncode, done.stderr
+        return done.stdout.strip()
+
+    @property
+    def ledger(self) -> list[str]:
+        return self.file.read_text().split()
+
+
+# ----------------------------------------------------------------------------------------------------------- the issues
+
+
+@pytest.mark.requirement("R138", "R139")
+def test_a_three_step_plan_whose_second_step_fails_once(journal: Journal) -> None:
+    """Its eight events are these; after the failure the newest checkpoint says that step 1 is next and one is done."""
+    failures = iter([True, False])
+
+    def summarize() -> str:
+        if next(failures):
+            raise ValueError("no network")
+        return "short"
+
+    seen: list[tuple[int, list[str]]] = []
+
+    def agent(run: Run) -> Any:
+        run.do("load_data", list)
+        try:
+            run.do("summarize", summarize)
+        except f.StepFailed:
+            newest = next(iter(journal.store.checkpoints("r")))
+            steps = RunState.load(json.loads(newest.body.split(b"\n", 1)[1])["state"]).steps
+            seen.append((steps.next_index, steps.completed))
+            run.do("summarize", summarize)
+        return run.do("write_report", lambda: "report")
+
+    assert "report" == journal.run(agent, run_id="r")
+    expected = ["started", "completed", "started", "failed", "started", "completed", "started", "completed"]
+    assert expected == [each.removeprefix("step.") for each in types(journal, "step.")]
+    assert [(1, ["load_data"])] == seen
+
+
+@pytest.mark.requirement("R163")
+def test_killed_after_the_sms_and_before_the_charge(tmp_path: Path) -> None:
+    """The rerun skips the SMS and charges once; the world outside has seen each once."""
+    machine = Machine(tmp_path, "sms")
+    machine.run("step:charge")
+    assert ["send_sms"] == machine.ledger
+    assert "completed ['did send_sms', 'did charge']" == machine.run()
+    assert ["send_sms", "charge"] == machine.ledger
+    assert "completed ['did send_sms', 'did charge']" == machine.run()
+    assert ["send_sms", "charge"] == machine.ledger
+
+
+@pytest.mark.requirement("R164", "R62", "R50")
+def test_the_pull_request_of_step_23(tmp_path: Path) -> None:
+    """The process dies between the effect and its record: one pull request, and the run asks what became of it."""
+    machine = Machine(tmp_path, "pr")
+    machine.run("effect:open_pr")
+    assert "failed unsafe_in_flight" == machine.run() == machine.run()
+    assert ["open_pr"] == machine.ledger
+    with Journal.open(machine.store) as journal:
+        (call_id,) = journal.state("r").calls.unresolved()
+        journal.resolve("r", call_id, "happened", "did open_pr")
+        again = journal.retry("r")
+        assert "did open_pr" == journal.run(lambda run: run.do("step 23", open_pr, "Fix"), run_id=again)
+    assert ["open_pr"] == machine.ledger
+
+
+@tool
+def open_pr(title: str) -> str:
+    """The same tool, in this process: never sent."""
+    raise AssertionError(title)
+
+
+@pytest.mark.requirement("R164")
+def test_the_pull_request_with_a_hook_goes_on_alone(tmp_path: Path) -> None:
+    """`reconcile` says that it happened: nobody is asked, and nothing is sent again."""
+    machine = Machine(tmp_path, "pr-reconcile")
+    machine.run("effect:open_pr")
+    assert "completed did open_pr" == machine.run()
+    assert ["open_pr"] == machine.ledger
+
+
+@pytest.mark.parametrize("where", ["memory", "sqlite"])
+def test_context_is_never_doubled(where: str) -> None:
+    """Messages, counts and plan of an agent that is killed at 300 random points are those of one that isn't."""
+    product = Product(where)
+
+    def agent(run: Any) -> Any:
+        while (i := run.memory.get("i", 0)) < 6:
+            with run.step("turn", repeat=True):
+                run.message("user", f"turn {i}")
+                run.memory["count"] = run.memory.get("count", 0) + 1
+                run.plan(f"task {i}", "done")
+                run.message("assistant", run.call(lab.tools["unsafe"], x=i))
+                run.memory["i"] = i + 1
+        return run.memory["count"]
+
+    def end(strikes: dict[int, str]) -> bytes:
+        nonlocal lab
+        lab = Lab(product, Program("line", []), strikes, agent=agent)
+        output = lab.serve().output
+        assert 6 == len(lab.world.effects)
+        return json.dumps([output, lab.store.state("r").context], sort_keys=True).encode()
+
+    lab: Lab
+    expected = end({})
+    chance = random.Random(7)
+    killed = 0
+    while killed < (300 if where == "memory" else 60):
+        strikes = {chance.randint(1, 160): "crash" for _ in range(chance.randint(1, 6))}
+        assert expected == end(strikes)
+        killed += lab.crashes
+    product.close()
+
+
+# ------------------------------------------------------------------------------------------------------- transactional
+
+
+@tool(policy="transactional")
+def book(tx: Tx, item: str, fail: bool = False) -> int:
+    """A row of the user's own table."""
+    tx.execute("INSERT INTO bookings VALUES (?)", (item,))
+    if fail:
+        raise ValueError("no")
+    return len(tx.execute("SELECT item FROM bookings"))
+
+
+@pytest.fixture
+def bookings(journal: Journal) -> Any:
+    path = journal.store.info()["path"]
+    connection = apsw.Connection(path)
+    connection.execute("CREATE TABLE bookings (item TEXT PRIMARY KEY)")
+    yield lambda: [item for (item,) in connection.execute("SELECT item FROM bookings ORDER BY item")]
+    connection.close()
+
+
+def test_the_effect_of_a_transactional_tool_commits_with_its_outcome(journal: Journal, bookings: Any) -> None:
+    """Both are there, and asked for again it is given back."""
+    assert [1, 2] == journal.run(lambda run: run.do("a", lambda: [book("x"), book("y")]), run_id="r")
+    assert ["x", "y"] == bookings()
+    assert ["tool.started", "tool.completed"] * 2 == types(journal, "tool.")
+
+
+def test_a_transactional_tool_that_raises_leaves_nothing(journal: Journal, bookings: Any) -> None:
+    """Its rows are rolled back, its failure is recorded, and the agent may go on."""
+
+    def agent(run: Run) -> Any:
+        with run.step("a"):
+            with pytest.raises(f.CallFailed, match="ValueError: no"):
+                book("x", fail=True)
+            return book("y")
+
+    assert 1 == journal.run(agent, run_id="r")
+    assert ["y"] == bookings()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["COMMIT", "ROLLBACK", "BEGIN", "SAVEPOINT a", "PRAGMA synchronous = OFF", "ATTACH 'x.db' AS x", "VACUUM",
+     "CREATE TABLE t (x)", "DROP TABLE bookings", "ALTER TABLE bookings ADD y", "DELETE FROM events",
+     "SELECT * FROM runs", "UPDATE meta SET value = 1", "INSERT INTO blobs VALUES (1, 2, 3)", "SELECT * FROM sqlite_schema",
+     "ANALYZE", "REINDEX", "SELECT load_extension('x')", "INSERT INTO bookings VALUES ('z'); COMMIT",
+     "CREATE TEMP TABLE t (x)"],
+)  # fmt: skip
+def test_what_a_transactional_tool_may_not_do(journal: Journal, bookings: Any, statement: str) -> None:
+    """Control of the transaction, PRAGMA, ATTACH, DDL and our tables are refused; what else it did is rolled back."""
+
+    @tool(policy="transactional")
+    def meddle(tx: Tx) -> None:
+        tx.execute("INSERT INTO bookings VALUES ('x')")
+        tx.execute(statement)
+
+    with pytest.raises(f.StepFailed, match="InvalidArgument"):
+        journal.run(lambda run: run.do("a", meddle), run_id="r")
+    assert [] == bookings()
+    assert "failed" == journal.state("r").status.status
+
+
+def test_a_transaction_that_takes_too_long_is_rolled_back(
+    journal: Journal, bookings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is interrupted, did nothing, and is tried again within the ask."""
+    monkeypatch.setattr("runjournal.log.sqlite_transaction.transaction_s_max", 0.05)
+    tries = []
+
+    @tool(policy="transactional")
+    def slow(tx: Tx) -> str:
+        tx.execute("INSERT INTO bookings VALUES ('x')")
+        tries.append(1)
+        if len(tries) == 1:
+            tx.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
+        return "done"
+
+    assert "done" == journal.run(lambda run: run.do("a", slow), run_id="r")
+    assert (["x"], ["tool.started", "tool.failed", "tool.started", "tool.completed"]) == (
+        bookings(),
+        types(journal, "tool."),
+    )
+    failed = next(each.event for each in journal.events("r") if each.type == "tool.failed")
+    assert (True, True) == (failed.did_not_happen, failed.again)  # type: ignore[attr-defined]
+
+
+# --------------------------------------------------------------------------------------------------- smaller promises
+
+
+def test_an_interrupt_releases_the_run(journal: Journal) -> None:
+    """KeyboardInterrupt leaves the step open; the next one goes on, and no recovery is counted."""
+    interrupts = iter([True, False])
+
+    def agent(run: Run) -> str:
+        with run.step("a"):
+            if next(interrupts):
+                raise KeyboardInterrupt
+            return "done"
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(agent, run_id="r")
+    assert ("queued", 0) == (journal.state("r").status.status, journal.state("r").status.recoveries)
+    assert "done" == journal.run(agent, run_id="r")
+    assert ["step.started", "step.started", "step.completed"] == types(journal, "step.")
+
+
+def test_a_result_that_cannot_be_stored_is_unusable(journal: Journal) -> None:
+    """It happened: no CallFailed, never sent again; asking again raises the same, and so does the next process."""
+    sent = []
+
+    @tool(key="only")
+    def odd() -> Any:
+        sent.append(1)
+        return object()
+
+    def agent(run: Run) -> int:
+        for name in "ab":
+            with run.step(name), pytest.raises(f.ResultUnusable):
+                odd()
+        return len(sent)
+
+    assert 1 == journal.run(agent, run_id="r")
+
+
+def test_a_run_that_says_that_it_has_failed(journal: Journal) -> None:
+    """`run.fail` ends it at once; inside a step it is a mistake."""
+    with pytest.raises(f.RunFailed, match="no money"):
+        journal.run(lambda run: run.fail("no money", type="Poor"), run_id="r")
+    with pytest.raises(f.StepOpen):
+        journal.run(lambda run: run.do("a", lambda: run.fail("no")), run_id="q")
+    assert ("failed", "queued") == (journal.state("r").status.status, journal.state("q").status.status)
+
+
+def test_a_tool_reads_its_run_and_nothing_else(journal: Journal) -> None:
+    """A write from inside a tool is a mistake, wherever it is swallowed; the run is released."""
+
+    def agent(run: Run) -> None:
+        @tool(policy="idempotent")
+        def nosy(write: bool) -> int:
+            if write:
+                run.message("user", "hello")
+            return len(run.state.messages)
+
+        with run.step("a"):
+            assert 0 == nosy(write=False)
+            nosy(write=True)
+
+    with pytest.raises(f.ToolUsesRun):
+        journal.run(agent, run_id="r")
+    assert "queued" == journal.state("r").status.status
+    assert not types(journal, "message.")
+
+
+def test_a_value_changed_in_place_is_found(journal: Journal) -> None:
+    """`run.memory` hands out copies: what is changed in one gets lost, so it is a mistake at the step's end."""
+
+    def agent(run: Run) -> None:
+        with run.step("a"):
+            run.memory["list"] = [1]
+        with run.step("b"):
+            run.memory["list"].append(2)  # type: ignore[union-attr]
+
+    with pytest.raises(f.MemoryMutated):
+        journal.run(agent, run_id="r")
+    assert not types(journal, "step.failed")
+
+
+def test_an_effect_that_the_log_cannot_be_told_of(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again for a while; then whoever runs the agent gets the result, and nothing is sent again."""
+    append, sent = journal.append, []
+
+    def full(run_id: Any, events: Any = (), **how: Any) -> Any:
+        if [each.TYPE for each in events] == ["tool.completed"]:
+            raise StoreFull("full")
+        return append(run_id, events, **how)
+
+    @tool
+    def pay() -> str:
+        sent.append(1)
+        return "receipt"
+
+    monkeypatch.setattr(journal, "append", full)
+    with pytest.raises(f.EffectNotRecorded) as caught:
+        journal.run(lambda run: run.do("a", pay), run_id="r")
+    assert ("receipt", 1) == (caught.value.result, len(sent))
+    assert "running" == journal.state("r").status.status
