@@ -48,7 +48,7 @@ class Invoke(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Wait until `ready()` is true, or the run has stopped; comes to False if `bound_s` passed first (None: no bound)."""
+    """Wait until `ready()` is true, or the run has stopped; False if `bound_s` passed first (None: no bound)."""
 
     ready: Callable[[], object]
     bound_s: float | None

@@ -167,7 +167,8 @@ class Core:
         if key is None and not begun and not self.same_code and (left := set(state.steps.spent) - self.passed):
             self.halt(
                 f.PlanChanged(
-                    f"step {step_id} is new, and {', '.join(sorted(left))}, which has sent something, was left out: if it "
+                    f"step {step_id} is new, and {', '.join(sorted(left))}, which has sent something, was left out: if "
+                    "it "
                     "was renamed, give it its old name; if it was dropped, say run.done(name)"
                 )
             )
@@ -196,7 +197,7 @@ class Core:
         if steps.open is not None and steps.open.id != step_id:
             self.halt(
                 f.PlanChanged(
-                    f"step {steps.open.id} is open, {step_id} was asked for: today's code takes another way than the log"
+                    f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the log"
                 )
             )
         entry = steps.open.entry + 1 if steps.open else 1
@@ -264,7 +265,8 @@ class Core:
         if self.blind and not self.looked:
             self.halt(
                 f.PlanChanged(
-                    f"{where} in a later turn of a loop that another process began: take the turn from run.state (memory, "
+                    f"{where} in a later turn of a loop that another process began: take the turn from run.state (memory,"
+                    " "
                     "messages, plan) before doing anything, or use run.each"
                 )
             )
@@ -286,7 +288,8 @@ class Core:
             names = {call.tool for key, call in self.state.calls.known.items() if key in left}
             self.halt(
                 f.StepDiverged(
-                    f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step {entry.step}, and "
+                    f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step {entry.step}, "
+                    "and "
                     f"was not asked for before {where}: take clocks, randomness and order from what is recorded"
                 )
             )

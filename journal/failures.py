@@ -58,7 +58,7 @@ class CallOutcomeUnknown(Told):
 
 
 class Failed(Told):
-    """`type` and `message` of what was raised; `transient`: trying again may help; the original is `__cause__`, live."""
+    """`type` and `message` of what was raised; `transient`: trying again may help; live, the original is the cause."""
 
     code = "failed"
 
@@ -141,7 +141,7 @@ class StepOpen(Mistake):
 
 
 class NotInRun(Mistake):
-    """A tool was called outside any run, or in a thread that doesn't carry its context: use `run.thread`, or `tool.fn`."""
+    """A tool was called outside any run, or in a thread without its context: use `run.thread`, or `tool.fn`."""
 
     code = "not_in_run"
 
@@ -343,5 +343,5 @@ def cancelled_call(name: str) -> Exception:
 
 
 def stop_in(error: BaseException) -> BaseException | None:
-    """The stop or mistake that an exception is, or that a group holds; what the log couldn't be told stops a run, too."""
+    """The stop or mistake that an exception is, or that a group holds; an effect that got lost is one, too."""
     return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake | EffectNotRecorded)), None)

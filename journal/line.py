@@ -19,7 +19,7 @@ from runjournal.projections.state import RunState
 
 
 class Part(NamedTuple):
-    """A run of the line: its events up to `upto` (None: all) stand at `offset + seq`; `steps`: its steps are ours too."""
+    """A run of the line: its events up to `upto` (None: all) stand at `offset + seq`; `steps`: they are ours."""
 
     run_id: str
     offset: int

@@ -227,7 +227,8 @@ def open_calls(journal: Logbook, state: RunState) -> list[OpenCall]:
 
 
 def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> OpenCall:
-    args: Json = loading.args_reader(journal.store, state.run_id)(call.args_seq - state.offset)
+    started = loading.event_at(journal.store, state.run_id, call.args_seq - state.offset)
+    args: Json = started.event.args if started and isinstance(started.event, e.ToolStarted) else None
     status = "open" if call.status == "open" else "unknown"
     seq = call.latest - state.offset
     return OpenCall(call_id, call.tool, status, call.policy, call.step, call.attempt, seq, call.started_at, args)

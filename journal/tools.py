@@ -74,7 +74,7 @@ async def _marked(core: object, body: Awaitable[Any]) -> Any:
 
 
 class Tx:
-    """The first parameter of a transactional tool: the transaction in which its effect and its outcome commit together."""
+    """The first parameter of a transactional tool: its effect in this transaction commits with its outcome."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -114,8 +114,8 @@ class Tool(Generic[P, R]):
         caller = CALLER.get()
         if caller is None:
             raise NotInRun(
-                f"{self.name} was called outside any run, or in a thread that doesn't carry its context: call it inside a "
-                f"step, start the thread with run.thread, or call {self.name}.fn for the plain function"
+                f"{self.name} was called outside any run, or in a thread that doesn't carry its context: call it inside "
+                f"a step, start the thread with run.thread, or call {self.name}.fn for the plain function"
             )
         result: R = caller.call_tool(self, args, kwargs)
         return result
@@ -165,7 +165,7 @@ class Tool(Generic[P, R]):
         return body(*positional, **named)
 
     def _before(self, tx: Any = None) -> tuple[Any, ...]:
-        """What comes before the call's own arguments: the instance of a method, the transaction of a transactional tool."""
+        """What comes before the call's own arguments: the instance of a method, a transactional tool's transaction."""
         own = () if self.instance is None else (self.instance,)
         return (*own, tx) if self.policy == "transactional" else own
 
@@ -187,7 +187,7 @@ _known: dict[str, Tool[..., Any] | None] = {}
 
 
 def known() -> dict[str, Tool[..., Any]]:
-    """The tools of this process by name, for a recovery to ask their hooks; a name that two functions claim is no one's."""
+    """The tools of this process by name, for a recovery to ask their hooks; but for names that two functions claim."""
     return {name: made for name, made in _known.items() if made is not None}
 
 

@@ -13,7 +13,7 @@ from runjournal.log import owner
 from runjournal.log.errors import AppendRefused, NotAllowed
 from runjournal.projections.state import RunState
 from runjournal.rebuild import rebuild
-from runjournal.testing.generate import next_event
+from runjournal.testing.generate import claim, next_event
 from runjournal.testing.strategies import seeds
 
 TABLES = ("effects", "unknowns", "step_ends", "lines")
@@ -90,3 +90,22 @@ def test_rebuild_never_lowers_an_epoch():
         journal.store.transact(lambda tx: tx.reindex([Write(None, head, [])]), durable=True)
         rebuild(journal.store)
         assert 7 == journal.head("r").epoch
+
+
+@pytest.mark.requirement("R88")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_digest_of_large_args(at_once):
+    """Equal args have one digest in `effects`, in whatever order their keys were given and wherever they are held."""
+    found = []
+    for args in ({"a": "x" * 70_000, "b": 1}, {"b": 1, "a": "x" * 70_000}):
+        with Journal.open("memory:") as journal:
+            journal.append("r", [e.RunQueued("k", None), claim(1)], expect=0)
+            events = [
+                e.StepStarted(0, "s", "s", "once", 1, 1),
+                e.ToolStarted("c", "t", args, "unsafe", False, "ask", 1),
+                e.ToolCompleted("c", 1, 1),
+            ]
+            for batch in [events] if at_once else [events[:2], events[2:]]:
+                journal.append("r", batch, epoch=1)
+            found.append(journal.store.effect("r", "c").args_sha256)
+    assert found[0] == found[1]

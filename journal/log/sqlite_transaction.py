@@ -107,7 +107,7 @@ class SQLiteTransaction(SQLiteReads):
         return list(positions)
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement of a transactional tool, on its own tables; gives its rows. Raises InvalidArgument, TimeoutError.
+        """One statement of a transactional tool on its tables; gives its rows. Raises InvalidArgument, TimeoutError.
 
         A statement that fails changes nothing, and the tool may go on; unless SQLite rolled everything back.
         """
