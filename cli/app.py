@@ -320,7 +320,7 @@ def _version(context: click.Context, _: click.Parameter, value: bool) -> None:  
         ("runjournal demo", "kill an agent half-way, watch it recover"),
         ("runjournal import claude-code ~/.claude/projects", "look at what your own agents did"),
         ("runjournal ls --status failed --since 2h", "what went wrong lately"),
-        ("runjournal show @last", "the newest run"),
+        ("runjournal show @last", "the run that changed last"),
         ("runjournal audit --all", "what is wrong, and what to do about it"),
     ],
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 findings, 4 not found, 5 conflict, 75 store unavailable.",

@@ -55,7 +55,7 @@ audit_events_max: Final = 20_000
     "show",
     epilog=HELP,
     examples=[
-        ("runjournal show @last", "where the newest run stands"),
+        ("runjournal show @last", "where the run stands that changed last"),
         ("runjournal show 0198f3 --calls", "every tool call: args, outcome, times"),
         ("runjournal show report-42 --events --type tool.", "its log, some types of event"),
         ("runjournal show report-42 --tree", "its steps, attempts, calls and children, with durations"),

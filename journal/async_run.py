@@ -20,7 +20,7 @@ from runjournal.log.codec import plain
 
 from . import failures as f
 from .calling import Caller
-from .commands import Append, Command, Ended, Invoke, Steps, Until
+from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
 from .context import Context
 from .engine import Core
 from .script import Entry
@@ -40,7 +40,7 @@ cancel_wait_s: float | None = 30.0
 class AsyncDriver:
     """Performs commands in the task that asks. Appends are done at once, so that no cancel comes between."""
 
-    def __init__(self, append: Callable[[tuple[Event, ...]], Any]) -> None:
+    def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
         self._waiters: list[asyncio.Future[None]] = []
         self._settling = 0

@@ -1,4 +1,4 @@
-"""Calls, in the core of a run: which call is it, what a recorded one gives back, and how a new one is sent.
+"""Calls, in the core of a run: which call is it, and what a recorded one gives back; `sending.py` sends a new one.
 
 What a recorded call gives back is its *history* first: the ends that the agent was told in this attempt of the step,
 each once, in the order of the log. When that is used up, *knowledge* counts, the first that fits of the table in
@@ -12,27 +12,17 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
-from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
-from runjournal.log.clock import timestamp
-from runjournal.log.errors import StoreError, StoreUnavailable
-from runjournal.log.store import Transaction
-from runjournal.projections.calls import REPEATABLE, Call
+from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
-from .commands import Append, Ended, Invoke, Steps
-from .engine import Core, left_out_wait_s
-from .script import Entry, Line
+from .commands import Steps
+from .engine import left_out_wait_s
+from .script import Entry
+from .sending import Sender
 from .targets import ModelTarget, Target
-from .tools import Tx, as_tool
 
-tries_max: Final = 3
-"""Attempts of a call within one ask."""
-record_waits_s: Final = (0.1, 0.5, 2.0)
-"""Between tries to tell the log of an outcome."""
-NOTHING: Final = object()
-"""No result: the effect didn't happen, or isn't known to have."""
 Ask = tuple[Target, dict[str, Json]]
 
 
@@ -48,22 +38,8 @@ LIVE: Final = Live()
 PERSON: Final = Person()
 
 
-class Sent(NamedTuple):
-    """What came of one attempt: where its end is, its value or failure, and whether it is tried again at once."""
-
-    at: int
-    value: Json
-    failure: BaseException | None
-    again: bool
-    cancelled: BaseException | None
-
-
-class Caller:
+class Caller(Sender):
     """The calls of one run."""
-
-    def __init__(self, core: Core, testify: Any) -> None:
-        self.core = core
-        self.testify = testify
 
     def entry(self) -> Entry:
         """The open step of this context. Raises the stop of the run, NotInStep."""
@@ -266,10 +242,6 @@ class Caller:
             return "recorded" if happened else "run"
         return "run" if self._key_lives(call) else "unknown"
 
-    def _key_lives(self, call: Call) -> bool:
-        now = timestamp(self.core.line.clock.now())
-        return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
-
     def value_at(self, at: int) -> Json:
         """The value of the end at a place; what the agent is told of a failure is raised."""
         event = self.core.line.event_at(at)
@@ -294,16 +266,6 @@ class Caller:
             )
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
 
-    def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Steps[None]:
-        """It has ended; if its asker is cancelled before he is told, that is what he was told."""
-        try:
-            yield from self.core.turn(entry, at, call_id)
-        except self.core.cancellation:
-            if not (self.core.stopped or self.core.leaving) and at not in entry.cuts:
-                yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
-            self.core.tell(entry, at)
-            raise
-
     def _park(self, entry: Entry, call_id: str, at: int) -> Steps[None]:
         """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
         start = (
@@ -317,204 +279,6 @@ class Caller:
             yield from self.core.until(lambda: False, took_s + left_out_wait_s)
         finally:
             entry.held.discard(call_id)
-
-    # Sending.
-
-    def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[int]:
-        """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
-        call = self.core.state.calls.known.get(call_id)
-        if target.policy not in ("model", "idempotent") and not (call is not None and call.fresh):
-            yield from self.core.nothing_left_out(entry, f"{target.name} was called anew", call_id)
-        attempt = call.attempt + 1 if call is not None else 1
-        yield from self.core.append(target.started(call_id, args, attempt, self.core.line.clock))
-        return attempt
-
-    def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Json]:
-        """The effect, and its outcome; what may be tried again within the ask is."""
-        core = self.core
-        entry.flights[call_id] = core.driver.current()
-        try:
-            while True:
-                sent = yield from self.attempt(entry, call_id, target, args, attempt)
-                if not sent.again:
-                    break
-                attempt = yield from self.start(entry, call_id, target, args)
-            del entry.flights[call_id]
-            if sent.cancelled is not None:
-                core.tell(entry, sent.at)
-                raise sent.cancelled
-            yield from self.told_in_turn(entry, sent.at, call_id)
-            core.tell(entry, sent.at)
-            if sent.failure is not None:
-                raise sent.failure
-            return sent.value
-        finally:
-            entry.flights.pop(call_id, None)
-            core.driver.ring()
-
-    def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Sent]:
-        """One sending."""
-        core = self.core
-        before = copy.copy(core.state.calls.known[call_id])
-        cuttable = target.policy in ("model", "idempotent")
-        if target.policy == "transactional":
-            ended = yield from self._transact(entry, call_id, target, args, attempt)
-            if isinstance(ended, Sent):
-                return ended
-        else:
-            ended = yield from self._send(call_id, target, args, attempt, cuttable=cuttable)
-        leaving = core.stopped is not None or core.leaving
-        if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
-            raise ended.cancelled  # nobody is told: it stays open, and is sent again
-        cut = ended.cancelled is not None and not leaving
-        events, failure, word = self._ending(target, call_id, attempt, ended, before, args, cut=cut)
-        try:
-            at = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
-        except f.Fenced:
-            self._testify(target, call_id, attempt, ended, word)
-            raise
-        entry.script.append(Line(at, "tell", call_id, 0))
-        if cut:
-            entry.cuts.add(at)
-        again = bool(getattr(events[-1], "again", False))
-        return Sent(at, _value(events[-1]), failure, again, ended.cancelled)
-
-    def _send(
-        self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
-    ) -> Steps[Ended]:
-        """Run the body, if the run is still ours."""
-        core, reached = self.core, list[bool]()
-
-        def body() -> Any:
-            core.line.check_lease(core.epoch)
-            reached.append(True)
-            return as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id))
-
-        def late(ended: Ended) -> None:
-            if not cuttable:
-                self._testify(target, call_id, attempt, ended)
-
-        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
-        if isinstance(ended.error, f.Stop | f.ToolUsesRun):
-            core.stop(ended.error)
-            if not reached and isinstance(ended.error, f.Fenced):
-                self._testify(target, call_id, attempt, ended, "did_not_happen")
-            raise ended.error
-        return ended
-
-    def _transact(
-        self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int
-    ) -> Steps[Sent | Ended]:
-        """The effect and its outcome commit together, or neither is there."""
-        core, made = self.core, list[Event]()
-
-        def make(tx: Transaction) -> tuple[Event, ...]:
-            try:
-                value = as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id, Tx(tx)))
-            except Exception as error:
-                raise _Raised(error) from error
-            made[:] = [target.completed(call_id, attempt, value, cut=False)[0]]
-            return tuple(made)
-
-        try:
-            core.line.check_lease(core.epoch)
-            at = yield from core.commit(Append(make))
-        except f.Stop as stop:
-            core.stop(stop)
-            raise
-        except TimeoutError as error:  # the tool swallowed it
-            return Ended(error=f.TransactionTooLong(str(error)))
-        except _Raised as raised:
-            if isinstance(raised.error, f.ToolUsesRun):
-                core.stop(raised.error)
-                raise raised.error from None
-            late = isinstance(raised.error, TimeoutError)
-            return Ended(error=f.TransactionTooLong(str(raised.error)) if late else raised.error)
-        entry.script.append(Line(at, "tell", call_id, 0))
-        wrong = getattr(made[0], "result_error", None)
-        failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
-        return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
-
-    def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[int]:
-        """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost."""
-        for wait_s in (*record_waits_s, None):
-            try:
-                return (yield from self.core.record(*events))
-            except StoreError as error:
-                if wait_s is not None and isinstance(error, StoreUnavailable):
-                    yield Invoke(lambda wait_s=wait_s: self.core.line.clock.sleep(wait_s), False, None, lambda _: None)
-                    continue
-                if result is NOTHING:
-                    raise
-                lost = f.EffectNotRecorded(f"{target.name} ended, and the log couldn't be told: {error}", result)
-                self.core.stop(lost)
-                raise lost from error
-        raise AssertionError
-
-    def _ending(
-        self, target: Target, call_id: str, attempt: int, ended: Ended, call: Call, args: dict[str, Json], *, cut: bool
-    ) -> tuple[list[Event], BaseException | None, str]:
-        """The event of an outcome, what the agent is told if it failed, and what a fenced owner may say of it."""
-        error: BaseException | None = ended.error
-        if ended.cut == "timeout":
-            error = TimeoutError(f"{target.name} took longer than timeout_s = {target.timeout_s}")
-        elif ended.cut == "cancel":
-            error = f.cancelled_call(target.name)
-        if error is None:
-            event, rejection = target.completed(call_id, attempt, ended.value, cut=cut)
-            if rejection is None:
-                wrong = getattr(event, "result_error", None)
-                failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
-                return [event], failure, "happened"
-            failed = self._failed(
-                target, call_id, attempt, rejection, call, cut=cut, usage=getattr(event, "usage", None)
-            )
-            return [failed], self._told(failed, rejection), "happened"
-        if not isinstance(error, Exception):
-            if not self.core.is_cancellation(error):
-                raise error
-            error = f.cancelled_call(target.name)
-        word = None if isinstance(error, f.DidNotHappen) or ended.cut else target.word(copy.deepcopy(args), call_id)
-        if word is not None and word[0] == "happened":
-            event, _ = target.completed(call_id, attempt, word[1], cut=cut)
-            return [event], None, "happened"
-        void = isinstance(error, f.DidNotHappen) or word is not None
-        failed = self._failed(target, call_id, attempt, error, call, cut=cut, void=void, dropped=ended.cut == "cancel")
-        return [failed], self._told(failed, error), "did_not_happen" if void else "unknown"
-
-    def _failed(
-        self, target: Target, call_id: str, attempt: int, error: BaseException, call: Call, *,
-        cut: bool, void: bool = False, dropped: bool = False, usage: Any = None,
-    ) -> Event:  # fmt: skip
-        """It is tried again within the ask if it is transient and can't happen twice."""
-        stored, transient = f.error_of(error)
-        if (trace := f.trace_of(error)) is not None:
-            stored["traceback"] = trace
-        safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self._key_lives(call)
-        again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
-        event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
-        if usage is not None and isinstance(event, e.ModelFailed):
-            return e.ModelFailed(event.call_id, attempt, stored, transient, again, cut, usage=usage)
-        return event
-
-    def _told(self, event: Event, cause: BaseException) -> BaseException:
-        error, transient = event.error, event.transient  # type: ignore[attr-defined]  # a failure of a tool or model
-        failure = f.call_failure(error, transient=transient)
-        failure.__cause__ = cause
-        return failure
-
-    def _testify(self, target: Target, call_id: str, attempt: int, ended: Ended, word: str = "") -> None:
-        """A fenced owner, or one whose attempt timed out, says what became of it, if that is still a question."""
-        if not word:
-            word = "unknown"
-            if ended.error is None:
-                word = "happened"
-            elif isinstance(ended.error, f.DidNotHappen):
-                word = "did_not_happen"
-        if word == "unknown" or target.policy == "model":
-            return
-        event, _ = target.completed(call_id, attempt, ended.value, cut=False) if word == "happened" else (None, None)
-        self.testify(e.ToolResolved(call_id, attempt, word, getattr(event, "result", None), late=True))
 
     # Waiting for a word.
 
@@ -573,16 +337,3 @@ class Caller:
 
 
 _NOBODY: Final = Call("", "", "\0")
-
-
-class _Raised(Exception):
-    """What the body of a transactional tool raised, on its way out of the transaction, which is rolled back."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-def _value(event: Event) -> Json:
-    assert event.TYPE in CALL_ENDS  # noqa: S101 - for whoever changes _ending
-    return copy.deepcopy(getattr(event, "result", getattr(event, "response", None)))

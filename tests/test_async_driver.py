@@ -159,6 +159,24 @@ def test_a_plan_b_after_a_timeout_survives_a_crash(rules: Any, *, rule: bool):
     assert set(outcomes) == (told if rule else told | {"StepDiverged"}), outcomes
 
 
+def test_a_plan_b_is_not_held_up_by_what_was_cancelled():
+    """An end whose cancel came again has been told: with others about, plan B doesn't wait for it in vain."""
+
+    async def agent(run: AsyncRun, lab: Lab) -> Any:
+        async with run.step("s"):
+            other = asyncio.create_task(run.call(lab.tools["idempotent"], x="o"))
+            try:
+                async with asyncio.timeout(1):
+                    await run.call(lab.tools["unsafe"], x="slow")
+            except TimeoutError:
+                await run.call(lab.tools["unsafe"], x="b")
+            await other
+
+    struck = everywhere(agent, 1, slow={"slow": 6, "b": 1, "o": 9})
+    assert struck.waited == 0, struck
+    assert set(struck.outcomes) <= {"completed", "completed, other effects"}, struck
+
+
 @pytest.mark.parametrize("rule", [True, False])
 def test_a_plan_b_after_a_timeout_around_a_step_survives(rules: Any, *, rule: bool):
     """A cancelled step, asked for again, waits for its cancel: else it is StepFailed once and TimeoutError once."""
@@ -976,10 +994,8 @@ class Flaky(Lab):
 
 @pytest.mark.parametrize("jitter", [0, 2])
 def test_g_equal_calls_in_flight(jitter: float, monkeypatch: pytest.MonkeyPatch):
-    """Equal calls are told apart by the order of asking; a failed one, asked again, is the same.
-
-    With tasks whose order of asking comes from the clock they may change places: harmless if the tasks are alike.
-    """
+    """Equal calls are told apart by the order of asking; a failed one, asked again, is the same call."""
+    # With tasks whose order of asking comes from the clock they may change places: harmless if the tasks are alike.
     monkeypatch.setattr("tasks.lab.Lab", Flaky)
 
     async def agent(run: AsyncRun, lab: Lab) -> Any:
@@ -1219,10 +1235,8 @@ def test_i_keyboard_interrupt(policy: str):
 
 @pytest.mark.parametrize("what", [KeyboardInterrupt, SystemExit])
 def test_i_an_interrupt_raised_inside_the_loop(what: Any):
-    """An interrupt that a task raises breaks the loop at once; asyncio.run then cancels every task, the driver's own.
-
-    So an unsafe body is cut, it may have happened, that is recorded, and the run is released.
-    """
+    """An interrupt that a task raises cuts what is in flight: it may have happened, and the run is released."""
+    # It breaks the loop at once; asyncio.run then cancels every task, the driver's own too.
     lab = Lab(slow={"A": 0.6})
 
     async def agent(run: AsyncRun) -> Any:

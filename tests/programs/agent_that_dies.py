@@ -66,8 +66,8 @@ def pr(run: Run) -> str:
 
 with Journal.open(STORE) as journal:
     try:
-        print("completed", journal.run({"sms": sms}.get(STORY, pr), run_id="r"))
+        print("completed", journal.run({"sms": sms}.get(STORY, pr), run_id="r"))  # noqa: T201
     except RunFailed as failed:
-        print("failed", failed.cause)
+        print("failed", failed.cause)  # noqa: T201
     except RunWaiting as waiting:
-        print("waiting", *(wait["kind"] for wait in waiting.waits))
+        print("waiting", *(wait["kind"] for wait in waiting.waits))  # noqa: T201
