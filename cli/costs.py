@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
@@ -24,20 +24,14 @@ _UNPRICED: Final = "<synthetic>"
 
 def cost_rows(state: RunState, indent: str) -> Iterator[str]:
     """Calls and tokens by model, and in all; nothing, if no model told any."""
-    usage = state.costs.usage()
-    rows = [
-        (model, sum(line_["calls"] for line_ in state.costs.lines[model].values()), *(told[name] for name in _TOKENS))
-        for model, told in usage.items()
-    ]
+    rows: dict[str, list[int]] = {}
+    for model, told in state.costs.usage().items():
+        calls = sum(found["calls"] for found in state.costs.lines[model].values())
+        rows[model] = [calls, *(told[name] for name in _TOKENS)]
     if rows:
-        rows.append(("TOTAL", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
-    yield from table(_COLUMNS, (_shown(row) for row in rows), indent)
-
-
-def _shown(row: Sequence[object]) -> Sequence[object]:
-    model, calls, *tokens = row
-    numbers = [number for number in (calls, *tokens) if isinstance(number, int)]
-    return model, *(amount(number) for number in (*numbers, sum(numbers[1:])))
+        rows["TOTAL"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    shown = ((model, *(amount(number) for number in (*row, sum(row[1:])))) for model, row in rows.items())
+    yield from table(_COLUMNS, shown, indent)
 
 
 def cost_notes(state: RunState) -> Iterator[str]:

@@ -77,7 +77,7 @@ def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
 
 
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError) and error.ctx is not None:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         if not as_json:
             click.echo(error.ctx.get_help(), err=True)
             return error.exit_code

@@ -13,6 +13,7 @@ from runjournal.cli.output import money
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.limits import inline_value_bytes_max
+from runjournal.projections.findings import spoken
 
 SESSION = "0f0f0f0f-1111-4222-8333-444444444444"
 OTHER = "0f0f0f0f-9999-4222-8333-444444444444"
@@ -202,6 +203,15 @@ def test_no_messages(db):
 def test_remarks_are_counted(db):
     """An audit that finds nothing wrong counts what it remarks."""
     assert "3 remarks, nothing is wrong\n" == run(db, "audit", SESSION).stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.5, "0.5 s"), (119, "119 s"), (150, "2.5 min"), (7_200, "2.0 h"), (432_000, "5.0 d")],
+)
+def test_lengths_of_time(seconds, expected):
+    """Findings say lengths of time as people do."""
+    assert expected == spoken(seconds)
 
 
 # --- ls on a narrow terminal -----------------------------------------------------------------------------------------
