@@ -36,7 +36,7 @@ class AsyncRunner(Runner):
         driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
-        caller = Caller(core, lambda event: self.testify(run_id, event))
+        caller = Caller(core, partial(self.testify, run_id))
         return AsyncRun(core, driver, caller), core, caller
 
     async def run_async(self, agent: AsyncAgent, run_id: str) -> Json:

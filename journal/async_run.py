@@ -247,10 +247,6 @@ class AsyncCore(Core):
         caller = CALLER.get()
         return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
 
-    def is_cancellation(self, error: BaseException) -> bool:
-        """Whether a body was cancelled, by itself or with its task."""
-        return isinstance(error, asyncio.CancelledError)
-
 
 class _Inside:
     """The step of a context: what a tool that is called there goes to."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
@@ -58,7 +59,7 @@ class Caller(Sender):
         entry.asks[call_id] += 1
         self.core.driver.settle()
         while (flight := entry.shared.get(call_id)) is not None:  # its own key is in flight: both get its one outcome
-            yield from self.core.until(lambda flight=flight: flight, None)
+            yield from self.core.until(partial(bool, flight), None)
             (value, failure), *_ = flight
             if failure is None:
                 return self.parsed(target, copy.deepcopy(value))
@@ -93,7 +94,7 @@ class Caller(Sender):
             entry.asks[call_id] += 1
             outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
         live = [call_id for call_id in wanted if outcomes[call_id] is LIVE]
-        started = {}
+        started: dict[str, int] = {}
         for call_id in live:
             started[call_id] = yield from self.start(entry, call_id, *wanted[call_id][:2])
         for call_id in live:
@@ -150,8 +151,8 @@ class Caller(Sender):
         effect = self.core.line.effect(call_id)
         return [
             entry.busy.get(call_id),
-            call and (call.tool, args_sha256(self._args(call))),
-            effect and (effect.tool, effect.args_sha256),
+            None if call is None else (call.tool, args_sha256(self._args(call))),
+            None if effect is None else (effect.tool, effect.args_sha256),
         ]
 
     def _args(self, call: Call) -> Json:

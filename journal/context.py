@@ -13,6 +13,7 @@ from typing import Any
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, Json
 from runjournal.log.codec import dumps, plain
+from runjournal.log.shapes import kind_of
 from runjournal.projections.costs import Costs
 from runjournal.projections.plan import Plan, Task
 from runjournal.projections.transcript import Message, messages
@@ -207,7 +208,7 @@ class Context:
 
     def lend(self, key: str, value: Json) -> None:
         """Remember what was handed out, to see at the step's end whether it was changed in place."""
-        if isinstance(value, dict | list) and self.core.inside:
+        if kind_of(value) in (dict, list) and self.core.inside:
             self._lent.append((key, value, dumps(value)))
 
     def forget(self, key: str) -> None:

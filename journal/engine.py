@@ -31,6 +31,13 @@ left_out_wait_s = 30.0
 class Core:
     """One call of an agent in one process, as the owner of its run with this epoch."""
 
+    cancellation: type[BaseException] = GeneratorExit
+    """What a driver raises in a task that is cancelled; by default what no verb ever meets."""
+
+    def is_cancellation(self, error: BaseException) -> bool:
+        """Whether a body was cancelled, by itself or with its task."""
+        return isinstance(error, self.cancellation)
+
     def __init__(
         self, line: RunLine, epoch: int, driver: Driver, *, code_version: str = "", known_code: str = ""
     ) -> None:

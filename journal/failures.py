@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from runjournal.log.errors import JournalError
 
@@ -332,7 +332,7 @@ def left_by(error: BaseException | None, *seen: BaseException) -> list[list[Any]
         return []
     if isinstance(error, Told) and error.step:
         return [[error.step, error.attempt]]
-    group: tuple[BaseException, ...] = error.exceptions if isinstance(error, BaseExceptionGroup) else ()  # pyright: ignore
+    group = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
     reasons = [*group, error.__cause__ or error.__context__]
     return [left for reason in reasons for left in left_by(reason, error, *seen)]
 

@@ -144,4 +144,8 @@ def _response_items(messages: Iterable[Message]) -> Iterator[Item]:
 
 def _own(message: Message) -> Item:
     raw = message.raw
-    return dict(cast("Item", raw)) if isinstance(raw, dict) and "role" in raw else {"role": message.role, "content": message.content}
+    return (
+        dict(cast("Item", raw))
+        if isinstance(raw, dict) and "role" in raw
+        else {"role": message.role, "content": message.content}
+    )

@@ -49,8 +49,6 @@ def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None
         args = event.args if isinstance(event, e.ToolStarted) else None
         verdict, why = judge(call, now)
         verdicts.append(
-            Judged(
-                call_id, call.tool, call.policy, call.read_only, call.attempt, call.started_at, args, verdict, why
-            )
+            Judged(call_id, call.tool, call.policy, call.read_only, call.attempt, call.started_at, args, verdict, why)
         )
     return Recovery(run_id, state, verdicts, take)

@@ -6,7 +6,7 @@ import contextvars
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -16,7 +16,7 @@ from runjournal.log.codec import plain
 
 from . import failures as f
 from .calling import Caller
-from .commands import Append, Command, Ended, Invoke, Steps, Until
+from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
 from .context import Context
 from .engine import Core
 from .script import Entry
@@ -37,7 +37,7 @@ class SyncDriver:
 
     calm = True
 
-    def __init__(self, append: Callable[[tuple[Event, ...]], Any]) -> None:
+    def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
         self._changed = threading.Condition(threading.RLock())
         self.threads: set[threading.Thread] = set()
@@ -97,7 +97,8 @@ class SyncDriver:
             return True
         if self.alone():
             return False
-        return self._changed.wait_for(lambda: ready() or self.alone(), bound_s) and bool(ready())
+        self._changed.wait_for(lambda: bool(ready()) or self.alone(), bound_s)
+        return bool(ready())
 
     def _invoke(self, command: Invoke) -> Ended:
         if command.timeout_s is None:
@@ -146,10 +147,6 @@ class SyncCore(Core):
         caller = CALLER.get()
         return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
 
-    def is_cancellation(self, error: BaseException) -> bool:
-        """Nobody is cancelled here."""
-        return False
-
 
 class _Inside:
     """The step of a context: what a tool that is called there goes to."""
@@ -176,7 +173,7 @@ class Run(Context):
     # Steps.
 
     @contextmanager
-    def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Iterator[None]:
+    def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Generator[None]:
         """A step: a transaction on messages, memory and plan. A name and key are for one step; with `repeat`, a name
         is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled.
         """
@@ -215,7 +212,7 @@ class Run(Context):
     @contextmanager
     def _open(
         self, step_id: str, name: str, kind: str, key: str | int | None, *, blind: bool = False
-    ) -> Iterator[list[Any]]:
+    ) -> Generator[list[Any]]:
         drive, core = self._driver.drive, self._core
         entry = drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
         token, result = CALLER.set(_Inside(core, entry, self)), list[Any]()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -139,7 +140,7 @@ class Runner:
         return output[0] if output else self.outcome(run_id)
 
     @contextmanager
-    def owned(self, claim: Claim) -> Iterator[None]:
+    def owned(self, claim: Claim) -> Generator[None]:
         """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released."""
         run_id = claim.run_id
         try:
@@ -163,7 +164,7 @@ class Runner:
         driver = SyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
-        caller = Caller(core, lambda event: self.testify(run_id, event))
+        caller = Caller(core, partial(self.testify, run_id))
         return Run(core, driver, caller), core, caller
 
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
@@ -190,7 +191,7 @@ class Runner:
             if call.status == "open" and call.maybe:
                 tool = self.tools.get(call.tool)
                 event = core.line.event_at(call.args_seq)
-                args = event.args if isinstance(event, e.ToolStarted) else {}
+                args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
                 if run.drive(caller.verdict(call_id, target, args)) == "unknown":
                     unknown[call_id] = tool.on_unknown if tool else "ask"

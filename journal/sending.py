@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from runjournal.log import events as e
@@ -42,7 +43,7 @@ class Sent(NamedTuple):
 class Sender:
     """Sends the calls of one run. `testify` appends what a fenced owner may still say."""
 
-    def __init__(self, core: Core, testify: Any) -> None:
+    def __init__(self, core: Core, testify: Callable[[Event], None]) -> None:
         self.core = core
         self.testify = testify
 
@@ -168,7 +169,9 @@ class Sender:
                 return (yield from self.core.record(*events))
             except StoreError as error:
                 if wait_s is not None and isinstance(error, StoreUnavailable):
-                    yield Invoke(lambda wait_s=wait_s: self.core.line.clock.sleep(wait_s), False, None, lambda _: None)
+                    yield Invoke(
+                        partial(self.core.line.clock.sleep, wait_s), cuttable=False, timeout_s=None, late=_nothing
+                    )
                     continue
                 if result is NOTHING:
                     raise
@@ -224,8 +227,8 @@ class Sender:
         return event
 
     def _told(self, event: Event, cause: BaseException) -> BaseException:
-        error, transient = event.error, event.transient  # type: ignore[attr-defined]  # a failure of a tool or model
-        failure = f.call_failure(error, transient=transient)
+        assert isinstance(event, e.ToolFailed | e.ModelFailed)  # noqa: S101 - what a target's `failed` gives
+        failure = f.call_failure(event.error, transient=event.transient)
         failure.__cause__ = cause
         return failure
 
@@ -268,3 +271,7 @@ class _Raised(Exception):
 def _value(event: Event) -> Json:
     assert event.TYPE in CALL_ENDS  # noqa: S101 - for whoever changes _ending
     return copy.deepcopy(getattr(event, "result", getattr(event, "response", None)))
+
+
+def _nothing(_: Ended) -> None:
+    """A wait has no late outcome."""

@@ -48,8 +48,11 @@ class Target(Protocol):
         """The outcome, and what is wrong with the answer if it is to be tried again."""
         ...
 
-    def failed(self, call_id: str, attempt: int, error: Error, **flags: bool) -> Event:
-        """The failure. `flags`: transient, did_not_happen, again, cut."""
+    def failed(
+        self, call_id: str, attempt: int, error: Error, *,
+        transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
+    ) -> Event:  # fmt: skip
+        """The failure. The flags are those of the event."""
         ...
 
     def word(self, args: Json, key: str) -> Word | None:
@@ -92,9 +95,12 @@ class ToolTarget:
             stored = {"type": type(error).__name__, "message": str(error)}
             return e.ToolCompleted(call_id, attempt, result_error=stored, cut=cut), None
 
-    def failed(self, call_id: str, attempt: int, error: Error, **flags: bool) -> Event:
+    def failed(
+        self, call_id: str, attempt: int, error: Error, *,
+        transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
+    ) -> Event:  # fmt: skip
         """It raised."""
-        return e.ToolFailed(call_id, attempt, error, **{"transient": False, **flags})
+        return e.ToolFailed(call_id, attempt, error, transient, did_not_happen, again, cut)
 
     def word(self, args: Json, key: str) -> Word | None:
         """What its hook says. One that raises, doesn't know, or says anything else has said nothing."""
@@ -172,10 +178,12 @@ class ModelTarget:
             finish_reason=finish if isinstance(finish, str) else None,
         ), None  # fmt: skip
 
-    def failed(self, call_id: str, attempt: int, error: Error, **flags: bool) -> Event:
+    def failed(
+        self, call_id: str, attempt: int, error: Error, *,
+        transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
+    ) -> Event:  # fmt: skip
         """It raised."""
-        flags.pop("did_not_happen", None)
-        return e.ModelFailed(call_id, attempt, error, **{"transient": False, **flags})
+        return e.ModelFailed(call_id, attempt, error, transient, again, cut)
 
     def word(self, args: Json, key: str) -> Word | None:
         """A model has no hook."""

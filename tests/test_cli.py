@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from runjournal.cli.app import COMMANDS, cli
 from runjournal.journal import Journal
-from runjournal.logbook import Logbook
 from runjournal.log import events as e
+from runjournal.logbook import Logbook
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\u202egnp.exe\u200b\x9b31m[red]x[/red]"
 HARMFUL = "\x1b\x07\r\u202e\u200b\x9b"

@@ -70,6 +70,9 @@ def test_openai_chat_answers_an_open_call():
 def test_openai_responses_keeps_reasoning_with_its_partner():
     """A reasoning item goes with the call behind it, and alone it is left out; the call is answered."""
     reasoning, call = {"type": "reasoning", "id": "r1"}, {"type": "function_call", "call_id": "a", "name": "t"}
-    messages = [Message(1, "assistant", [reasoning, call]), Message(2, "assistant", [{"type": "reasoning", "id": "r2"}])]
+    messages = [
+        Message(1, "assistant", [reasoning, call]),
+        Message(2, "assistant", [{"type": "reasoning", "id": "r2"}]),
+    ]
     expected = [reasoning, call, {"type": "function_call_output", "call_id": "a", "output": UNKNOWN}]
     assert expected == openai_responses(messages)

@@ -85,7 +85,7 @@ def test_rebuild_never_lowers_an_epoch():
     with Journal.open("memory:") as journal:
         journal.append("r", [e.RunQueued("k", None)], expect=0)
         head = journal.head("r")._replace(epoch=7)
-        from runjournal.log.store import Write  # noqa: PLC0415 - only to damage the row
+        from runjournal.log.store import Write
 
         journal.store.transact(lambda tx: tx.reindex([Write(None, head, [])]), durable=True)
         rebuild(journal.store)
