@@ -160,8 +160,10 @@ class Caller(Sender):
         return event.args if isinstance(event, e.ToolStarted) else None
 
     def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Steps[str | None]:
-        """A request that fits no recorded one, having a clock in it, is the first one in the order of asking that has
-        its shape and still has something to give. The order of their ends would give one's answer to another.
+        """The recorded request that one which fits none, having a clock in it, is.
+
+        It is the first one in the order of asking that has its shape and still has something to give. The order of
+        their ends would give one's answer to another.
         """
         calls = self.core.state.calls.of_step(entry.step)
         models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]

@@ -272,9 +272,8 @@ class Core:
         if self.blind and not self.looked:
             self.halt(
                 f.PlanChanged(
-                    f"{where} in a later turn of a loop that another process began: take the turn from run.state (memory,"
-                    " "
-                    "messages, plan) before doing anything, or use run.each"
+                    f"{where} in a later turn of a loop that another process began: take the turn from run.state "
+                    "(memory, messages, plan) before doing anything, or use run.each"
                 )
             )
 
@@ -295,9 +294,8 @@ class Core:
             names = {call.tool for key, call in self.state.calls.known.items() if key in left}
             self.halt(
                 f.StepDiverged(
-                    f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step {entry.step}, "
-                    "and "
-                    f"was not asked for before {where}: take clocks, randomness and order from what is recorded"
+                    f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
+                    f"{entry.step}, and was not asked for before {where}: take clocks, randomness and order from what is recorded"
                 )
             )
 

@@ -85,8 +85,10 @@ class Journal(Logbook):
         return recover(self, run_id, lambda resume: Runner(self).claim(run_id, resume=resume))
 
     def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | Exception]:
-        """Go on with every run whose kind has an agent here and that may go on: queued, due, woken, or without a living
-        owner. Gives {run id: output, or what was raised}; runs that wait or are busy are left out.
+        """Go on with every run whose kind has an agent here and that may go on.
+
+        That is: queued, due, woken, or without a living owner. Gives {run id: output, or what was raised}; runs that
+        wait or are busy are left out.
         """
         found: dict[str, Json | Exception] = {}
         for status in ("running", "queued", "waiting", "scheduled_retry"):

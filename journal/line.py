@@ -54,8 +54,9 @@ class Source(Protocol):
 
 
 class Line:
-    """The line of a run that this process owns. `check_lease` raises Fenced if its time is over; `notify` tells people
-    what the run waits for.
+    """The line of a run that this process owns.
+
+    `check_lease` raises Fenced if its time is over; `notify` tells people what the run waits for.
     """
 
     def __init__(

@@ -174,8 +174,9 @@ class Run(Context):
 
     @contextmanager
     def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Generator[None]:
-        """A step: a transaction on messages, memory and plan. A name and key are for one step; with `repeat`, a name
-        is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled.
+        """A step: a transaction on messages, memory and plan.
+
+        A name and key are for one step; with `repeat`, a name is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled.
         """
         step_id, kind, blind = self._core.plan_step(name, key, repeat=repeat)
         uses = self._core.state.steps.uses.get(name, 0) if repeat else 0
@@ -271,8 +272,9 @@ class Run(Context):
     # Calls.
 
     def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a tool: its recorded outcome, or a live one. Raises CallFailed, CallOutcomeUnknown, KeyReused,
-        ResultUnusable, NotInStep.
+        """Call a tool: its recorded outcome, or a live one.
+
+        Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
         bound = tool.bind(args, kwargs)
         result: R = self._driver.drive(self._caller.call(ToolTarget(tool), bound, tool.own_key(bound)))
@@ -284,8 +286,9 @@ class Run(Context):
         return self._driver.drive(self._caller.parallel(wanted))
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
-        """Ask a model: paid for once. `call(request)` asks it; `check=fn` says whether an answer can be used, `into=`
-        parses it, `provider=`, `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep.
+        """Ask a model: paid for once.
+
+        `call(request)` asks it; `check=fn` says whether an answer can be used, `into=` parses it, `provider=`, `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep.
         """
         return self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
 
@@ -306,8 +309,9 @@ class Run(Context):
         return self._driver.drive(self._caller.ask(action, args, reason))
 
     def signals(self) -> list[Json]:
-        """The payloads of the inbox of the open step: what had arrived when its attempt began. The step takes them if
-        it completes.
+        """The payloads of the inbox of the open step: what had arrived when its attempt began.
+
+        The step takes them if it completes.
         """
         return self._driver.drive(self.take_signals(self._caller.entry()))
 

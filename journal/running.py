@@ -218,7 +218,9 @@ class Runner:
             output = plain(agent(run))
             core.alive()
             if core.entry is not None:
-                raise f.StepOpen(f"the agent returned, and step {core.entry.step} is open")
+                raise f.StepOpen(  # noqa: TRY301 - as if the agent had raised it
+                    f"the agent returned, and step {core.entry.step} is open"
+                )
         except f.Mistake:
             raise
         except Exception as error:

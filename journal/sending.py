@@ -180,7 +180,7 @@ class Sender:
                 raise lost from error
         raise AssertionError
 
-    def _ending(
+    def _ending(  # noqa: PLR0917 - one attempt, and how it ended
         self, target: Target, call_id: str, attempt: int, ended: Ended, call: Call, args: dict[str, Json], *, cut: bool
     ) -> tuple[list[Event], BaseException | None, str]:
         """The event of an outcome, what the agent is told if it failed, and what a fenced owner may say of it."""

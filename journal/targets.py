@@ -163,7 +163,7 @@ class ModelTarget:
         usage = self.usage(answer)
         try:
             if self.check is not None and self.check(answer) is False:
-                raise Transient("the answer was rejected")
+                raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
         except Exception as error:  # noqa: BLE001 - a check says no by raising
             stored, _ = error_of(error)
             return e.ModelCompleted(call_id, attempt, answer, usage), Failed(

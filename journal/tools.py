@@ -92,8 +92,8 @@ class Tx:
 class Tool(Generic[P, R]):
     """A tool. `fn` is the plain function; called inside a step, the tool journals itself.
 
-    `key` is a template of the args (`"order-{order_id}"`): the call's own key, one for the whole scope. `reconcile(args,
-    key)` asks the world what became of a call: ("happened", result), ("did_not_happen", None), ("unknown", None) or
+    `key` is a template of the args (`"order-{order_id}"`): the call's own key, one for the whole scope.
+    `reconcile(args, key)` asks the world what became of a call: ("happened", result), ("did_not_happen", None), ("unknown", None) or
     None. `into` parses a result that comes back from the log.
     """
 
@@ -114,8 +114,8 @@ class Tool(Generic[P, R]):
         caller = CALLER.get()
         if caller is None:
             raise NotInRun(
-                f"{self.name} was called outside any run, or in a thread that doesn't carry its context: call it inside "
-                f"a step, start the thread with run.thread, or call {self.name}.fn for the plain function"
+                f"{self.name} was called outside any run, or in a thread that doesn't carry its context: call it "
+                f"inside a step, start the thread with run.thread, or call {self.name}.fn for the plain function"
             )
         result: R = caller.call_tool(self, args, kwargs)
         return result

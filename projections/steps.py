@@ -40,7 +40,8 @@ class Steps:
 
     `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first;
     `failures` [place, step id, attempt, kind, error] since a step last completed, but for those that left the agent;
-    `attempts` how often each step that isn't complete has failed, `settled` the same when a step last completed; `uses` how often each repeated name has completed;
+    `attempts` how often each step that isn't complete has failed, `settled` the same when a step last completed;
+    `uses` how often each repeated name has completed;
     `redo` the step that failed last, if none was started since; `spent` each `do` without a key that sent something;
     `last_done` the place where a step last completed; `anew` [step id, attempt, from, to] of each step whose failure
     left the agent: its failures between the two places, and those of this attempt or later, are not told again.

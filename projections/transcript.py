@@ -16,7 +16,7 @@ from runjournal.log.base import Event, Json, RecordedEvent
 
 @dataclass(slots=True)
 class Extent:
-    """A stretch of transcript. `digest` is the hash of its last event; `compacted` [seq, upto_seq] of the newest summary."""
+    """A stretch of transcript. `digest`: the hash of its last event; `compacted`: [seq, upto_seq] of the newest summary."""
 
     first_seq: int | None = None
     last_seq: int | None = None
@@ -46,7 +46,7 @@ class Extent:
 
 @dataclass(slots=True)
 class Transcript:
-    """The committed context, what the open step would make of it, and somebody else's summary that waits for its end."""
+    """The committed context, what the open step makes of it, and somebody else's summary that waits for its end."""
 
     VERSION: ClassVar[int] = 1
 

@@ -205,7 +205,8 @@ def test_a_transactional_tool_that_raises_leaves_nothing(journal: Journal, booki
     ["COMMIT", "ROLLBACK", "BEGIN", "SAVEPOINT a", "PRAGMA synchronous = OFF", "ATTACH 'x.db' AS x", "VACUUM",
      "CREATE TABLE t (x)", "DROP TABLE bookings", "ALTER TABLE bookings ADD y", "DELETE FROM events",
      "SELECT * FROM runs", "UPDATE meta SET value = 1", "INSERT INTO blobs VALUES (1, 2, 3)",
-     "SELECT * FROM sqlite_schema", "ANALYZE", "REINDEX", "SELECT load_extension('x')", "INSERT INTO bookings VALUES ('z'); COMMIT",
+     "SELECT * FROM sqlite_schema", "ANALYZE", "REINDEX", "SELECT load_extension('x')",
+     "INSERT INTO bookings VALUES ('z'); COMMIT",
      "CREATE TEMP TABLE t (x)"],
 )  # fmt: skip
 def test_what_a_transactional_tool_may_not_do(journal: Journal, bookings: Any, statement: str) -> None:

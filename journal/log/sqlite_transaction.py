@@ -117,7 +117,7 @@ class SQLiteTransaction(SQLiteReads):
         connection.set_progress_handler(self._overdue, _STEPS_BETWEEN_LOOKS)
         try:
             if self._overdue():
-                raise apsw.InterruptError
+                raise apsw.InterruptError  # noqa: TRY301 - the same end as SQLite's own
             return fetch(connection, query, tuple(params), can_cache=False)  # a cached one would bypass the authorizer
         except apsw.InterruptError:
             self.failed = TimeoutError(f"the transaction took longer than transaction_s_max = {transaction_s_max}")

@@ -230,8 +230,9 @@ class Store(Reading, Protocol):
         ...
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot, relaxed, and drop those of its projection in the run but the newest `keep`, and the last one
-        of each stretch of `checkpoint_stretch_events`.
+        """Keep a snapshot, relaxed, and drop older ones of its projection in the run.
+
+        The newest `keep` stay, and the last one of each stretch of `checkpoint_stretch_events`.
         """
         ...
 
