@@ -64,10 +64,10 @@ class Bare:
 
 def measure(folder: Path, pairs: int = 15) -> dict[str, float]:
     """Ours / bare, the median of each group of operations: {median, low, high}."""
-    with Journal.open(folder / "ours.db") as journal:
+    with Journal.open(folder / "append-ours.db") as journal:
         claimed(journal)
         journal.append("r", [event()], expect=2, epoch=1)
-        bare = Bare(folder / "bare.db", journal)
+        bare = Bare(folder / "append-bare.db", journal)
         seq = 3
 
         def ours() -> None:

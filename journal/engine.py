@@ -295,7 +295,8 @@ class Core:
             self.halt(
                 f.StepDiverged(
                     f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
-                    f"{entry.step}, and was not asked for before {where}: take clocks, randomness and order from what is recorded"
+                    f"{entry.step}, and was not asked for before {where}: "
+                    "take clocks, randomness and order from what is recorded"
                 )
             )
 

@@ -176,7 +176,8 @@ class Run(Context):
     def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Generator[None]:
         """A step: a transaction on messages, memory and plan.
 
-        A name and key are for one step; with `repeat`, a name is for many. Raises StepDone, StepFailed, NestedStep, and stops: PlanChanged, Fenced, Cancelled.
+        A name and key are for one step; with `repeat`, a name is for many. Raises StepDone, StepFailed, NestedStep,
+        and stops: PlanChanged, Fenced, Cancelled.
         """
         step_id, kind, blind = self._core.plan_step(name, key, repeat=repeat)
         uses = self._core.state.steps.uses.get(name, 0) if repeat else 0

@@ -93,7 +93,8 @@ class Tool(Generic[P, R]):
     """A tool. `fn` is the plain function; called inside a step, the tool journals itself.
 
     `key` is a template of the args (`"order-{order_id}"`): the call's own key, one for the whole scope.
-    `reconcile(args, key)` asks the world what became of a call: ("happened", result), ("did_not_happen", None), ("unknown", None) or
+    `reconcile(args, key)` asks the world what became of a call: ("happened", result), ("did_not_happen", None),
+    ("unknown", None) or
     None. `into` parses a result that comes back from the log.
     """
 

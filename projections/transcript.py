@@ -16,7 +16,7 @@ from runjournal.log.base import Event, Json, RecordedEvent
 
 @dataclass(slots=True)
 class Extent:
-    """A stretch of transcript. `digest`: the hash of its last event; `compacted`: [seq, upto_seq] of the newest summary."""
+    """A stretch of transcript. `digest`: the hash of its last event; `compacted`: [seq, upto_seq] of a summary."""
 
     first_seq: int | None = None
     last_seq: int | None = None

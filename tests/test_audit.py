@@ -34,8 +34,8 @@ from runjournal.projections.state import RunState
 SECRET = "pa55word-in-a-payload"
 ERROR = {"type": "Boom", "message": SECRET}
 COMMANDS = re.compile(
-    r"runjournal (show \S+ --(events --from \d+|calls( --models)?)|show \S+|replay \S+( --at \d+)?|verify \S+|export \S+"
-    r"|doctor|db rebuild|checkpoint prune \S+)"
+    r"runjournal (show \S+ --(events --from \d+|calls( --models)?)|show \S+|replay \S+( --at \d+)?|verify \S+"
+    r"|export \S+|doctor|db rebuild|checkpoint prune \S+)"
 )
 
 
