@@ -289,7 +289,8 @@ class Run(Context):
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
         """Ask a model: paid for once.
 
-        `call(request)` asks it; `check=fn` says whether an answer can be used, `into=` parses it, `provider=`, `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep.
+        `call(request)` asks it; `check=fn` says whether an answer can be used, `into=` parses it, `provider=`,
+        `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep.
         """
         return self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
 
