@@ -26,9 +26,6 @@ HELP: Final = (
 _shown_max: Final = 5
 _prefixed_max: Final = 1000
 """Of the runs with a prefix, so many are looked at: the newest."""
-_short_min, _short_step = 8, 2
-_prefixed_max: Final = 1000
-"""Of the runs with a prefix, so many are looked at: the newest."""
 _above_max: Final = 32
 _short_min, _short_step = 8, 2
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 from runjournal.log.base import Json
+from runjournal.log.shapes import kind_of
 from runjournal.projections.transcript import Message
 
 UNKNOWN: Final = (
@@ -53,7 +54,7 @@ def anthropic(messages: Iterable[Message]) -> list[Item]:
 def _blocks(content: Json) -> list[Item]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
-    items = cast("list[Any]", content) if isinstance(content, list) else [content]
+    items: list[Any] = content if kind_of(content) is list else [content]
     return [cast("Item", item) if isinstance(item, dict) else {"type": "text", "text": str(item)} for item in items]
 
 
@@ -131,7 +132,7 @@ def _partner(items: list[Item], place: int) -> bool:
 def _response_items(messages: Iterable[Message]) -> Iterator[Item]:
     for message in messages:
         content = message.content
-        parts = cast("list[Any]", content) if isinstance(content, list) else [content]
+        parts: list[Any] = content if kind_of(content) is list else [content]
         if all(isinstance(part, dict) and "type" in part for part in parts):
             for part in cast("list[Item]", parts):
                 if part["type"] in ("input_text", "output_text", "text"):

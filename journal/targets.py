@@ -15,6 +15,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import JournalError, Unstorable
+from runjournal.log.shapes import kind_of
 
 from .failures import Failed, Transient, error_of
 from .tools import Tool, Tx, Word
@@ -199,8 +200,8 @@ def shape(value: Json) -> Json:
     """A request without its clocks. Nothing else may differ: an answer must not go to another question."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [shape(item) for item in cast("list[Any]", value)]
+    if kind_of(value) is list:
+        return [shape(item) for item in value]
     if isinstance(value, str):
         return CLOCK.sub("0", value)
     return 0 if isinstance(value, int | float) and abs(value) >= _SECONDS else value
