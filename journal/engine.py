@@ -15,10 +15,12 @@ from typing import Any, NoReturn
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json, RecordedEvent
+from runjournal.log.clock import timestamp
 from runjournal.log.errors import CancelRequested, StaleEpoch
 from runjournal.projections.state import RunState
 
 from . import failures as f
+from .budget import exceeded
 from .commands import Append, Driver, Steps, Until
 from .line import Line as RunLine
 from .script import Entry, read
@@ -207,6 +209,8 @@ class Core:
                     f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the log"
                 )
             )
+        if steps.open is None:
+            yield from self.check_budget(step=True)
         entry = steps.open.entry + 1 if steps.open else 1
         attempt = steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1
         index = steps.last_index if steps.open or steps.redo == step_id else steps.last_index + 1
@@ -215,6 +219,16 @@ class Core:
         script, cuts = self._script()
         self.entry = Entry(step_id, attempt, index, script, cuts)
         return self.entry
+
+    def check_budget(self, *, step: bool = False) -> Steps[None]:
+        """End the run if its budget is used up: before a new step, and before each paid call."""
+        if self.state.status.budget is None:
+            return
+        over = exceeded(self.state, timestamp(self.line.clock.now()), step=step)
+        if over is not None:
+            error = {"type": "BudgetExceeded", "message": over.message}
+            yield from self.append(e.RunFailed(error, [], over.cause))
+            self.halt(f.Completed())
 
     def _script(self) -> tuple[list[Any], set[int]]:
         opened = self.state.steps.open

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from runjournal.log.clock import Clock
-from runjournal.log.errors import StoreError
+from runjournal.log.clock import Clock, SystemClock
+from runjournal.log.errors import StoreClosed, StoreError
 from runjournal.log.limits import heartbeat_s, lease_s
 from runjournal.log.store import Store
 
@@ -22,69 +22,66 @@ class LeaseWarning(UserWarning):
 
 
 class Leases:
-    """The leases of one journal."""
+    """The leases of one journal. The thread lives as long as there is one; a fake clock has none, tests move it."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: dict[str, tuple[int, float]] = {}
+        self._held: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
-        self._closed = False
 
     @contextmanager
     def held(self, run_id: str, epoch: int) -> Generator[None]:
         """Keep a lease that was just claimed, as long as the block lasts."""
         with self._lock:
-            self._held[run_id] = epoch, self._clock.boottime_s() + lease_s
-            if self._thread is None and not self._closed:
+            self._held[run_id] = epoch
+            if self._thread is None and isinstance(self._clock, SystemClock):
+                self._wake.clear()
                 self._thread = threading.Thread(target=self._beat, name="runjournal-heartbeat", daemon=True)
                 self._thread.start()
         try:
             yield
         finally:
-            with self._lock:
-                if self._held.get(run_id, (0, 0.0))[0] == epoch:
-                    del self._held[run_id]
+            self._drop(run_id, epoch)
 
-    def alive(self, run_id: str, epoch: int) -> bool:
-        """Whether the lease of this epoch hasn't run out, by our own clock; extended now if it has less than half."""
+    def _drop(self, run_id: str, epoch: int) -> None:
         with self._lock:
-            held = self._held.get(run_id)
-        if held is None or held[0] != epoch:
-            return False
-        if held[1] - self._clock.boottime_s() < lease_s / 2:
-            self._extend(run_id, epoch)
-            with self._lock:
-                held = self._held.get(run_id)
-        return held is not None and held[1] > self._clock.boottime_s()
+            if self._held.get(run_id) == epoch:
+                del self._held[run_id]
+            if not self._held:
+                self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread; it is joined before the store is closed."""
-        self._closed = True
+        """Stop the thread, and wait for it: before its store is closed."""
+        with self._lock:
+            self._held.clear()
+            thread = self._thread
         self._wake.set()
-        thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _beat(self) -> None:
-        while not self._wake.wait(heartbeat_s):
+        while True:
+            self._wake.wait(heartbeat_s)
             with self._lock:
                 held = list(self._held.items())
-            for run_id, (epoch, _) in held:
+                if not held:
+                    self._thread = None
+                    return
+                self._wake.clear()
+            for run_id, epoch in held:
                 self._extend(run_id, epoch)
 
     def _extend(self, run_id: str, epoch: int) -> None:
         now = self._clock.boottime_s()
         try:
             kept = self._store.heartbeat(run_id, epoch, now + lease_s, now)
+        except StoreClosed:
+            kept = False
         except StoreError as error:
             warnings.warn(f"run {run_id}: its heartbeat couldn't be written: {error}", LeaseWarning, stacklevel=2)
             return
-        with self._lock:
-            if self._held.get(run_id, (0, 0.0))[0] == epoch:
-                if kept:
-                    self._held[run_id] = epoch, now + lease_s
-                else:  # another owner
-                    del self._held[run_id]
+        if not kept:  # another owner, or nobody to beat for
+            self._drop(run_id, epoch)

@@ -28,6 +28,7 @@ from runjournal.projections.state import Projection, RunState, fold, foldable
 from . import checkpoints, loading
 from .appender import Appender, Batch
 from .checkpoints import CheckpointPolicy
+from .leases import Leases
 from .rebuild import rebuild
 
 P = TypeVar("P", bound=Projection)
@@ -68,6 +69,7 @@ class Logbook:
         self.process = process or here()
         self._appender = Appender(store, store.clock, checkpoints or CheckpointPolicy(), self.process)
         self._owned = owned
+        self.leases = Leases(store, store.clock)
 
     @classmethod
     def open(
@@ -91,7 +93,8 @@ class Logbook:
         return cls(store, by=by, checkpoints=checkpoints, owned=True)
 
     def close(self) -> None:
-        """Let go of the store; idempotent."""
+        """Let go of the store; idempotent. The heartbeat ends first."""
+        self.leases.close()
         if self._owned:
             self.store.close()
 

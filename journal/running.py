@@ -144,7 +144,8 @@ class Runner:
         """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released."""
         run_id = claim.run_id
         try:
-            yield
+            with self.log.leases.held(run_id, claim.epoch):
+                yield
         except (f.Suspend, f.Completed):
             return
         except f.Cancelled:

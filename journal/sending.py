@@ -52,6 +52,8 @@ class Sender:
         call = self.core.state.calls.known.get(call_id)
         if target.policy not in ("model", "idempotent") and not (call is not None and call.fresh):
             yield from self.core.nothing_left_out(entry, f"{target.name} was called anew", call_id)
+        if target.policy == "model":
+            yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
         yield from self.core.append(target.started(call_id, args, attempt, self.core.line.clock))
         return attempt
