@@ -283,9 +283,13 @@ class RunState:
 
     @classmethod
     def version(cls) -> str:
-        """SHA-256, in hex, over the versions of all folds and of every upcaster: a dump of another is not loaded."""
+        """SHA-256, in hex, over the versions of all folds and of every upcaster: a dump of another is not loaded.
+
+        Upcasters of users' own types (x.*) don't count: no part of a RunState reads these, and a program that doesn't
+        have them, such as the command line, can use the same checkpoints.
+        """
         parts = [f"{name}={kind.VERSION}" for name, kind in sorted(_FOLDS.items())]
-        parts += [f"{event_type}@{version}" for event_type, version in sorted(upcasters())]
+        parts += [f"{kind}@{version}" for kind, version in sorted(upcasters()) if not kind.startswith("x.")]
         return hashlib.sha256(";".join([f"{cls.NAME}={cls.VERSION}", *parts]).encode()).hexdigest()
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal import CheckpointPolicy, CheckpointWarning, Journal, checkpoints
+from runjournal.log import base
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import digest_of
@@ -438,3 +439,12 @@ def test_stored_checkpoints_and_tail(seed, size, every):
                 state.apply(record)
         assert dump_bytes(state.dump()) == dump_bytes(opened.replay(R).dump()) == dump_bytes(opened.state(R).dump())
         assert all(checkpoint.seq <= state.seq for checkpoint in opened.store.checkpoints(R))
+
+
+def test_upcasters_of_own_types_leave_checkpoints_usable(monkeypatch):
+    """An upcaster of a user's own type doesn't change what made a checkpoint; one of a built-in type does."""
+    before = RunState.version()
+    monkeypatch.setitem(base._upcasters, ("x.invoice", 1), dict)
+    assert before == RunState.version()
+    monkeypatch.setitem(base._upcasters, ("note.added", 1), dict)
+    assert before != RunState.version()
