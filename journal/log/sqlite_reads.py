@@ -176,13 +176,13 @@ class SQLiteReads(ABC):
         """(seq, position, type, body) of at most a page of events with after < seq <= upto."""
         try:
             found = self._use(
-                lambda connection: recorder.select(
-                    connection, run_id, gt=after, lte=upto, desc=newest_first, limit=read_page_events_max
+                lambda connection: recorder.rows(
+                    connection, run_id, after, upto, read_page_events_max, desc=newest_first
                 )
             )
         except apsw.Error as error:
             raise translate(error, self._path, run_id=run_id, seq=after + 1) from error
-        return [(each.originator_version, each.id, each.topic, each.state) for each in found]
+        return [(seq, position, event_type, body) for _, seq, event_type, body, position in found]
 
     def effect(self, scope: str, key: str) -> Effect | None:
         """The row of a call that happened."""
