@@ -206,14 +206,15 @@ class SQLiteStreamRecorder(AggregateRecorder):
 
     def rows(
         self, connection: apsw.Connection, run_id: str, gt: int, lte: int | None, limit: int, *, desc: bool = False
-    ) -> list[tuple[str, int, str, bytes, int]]:
+    ) -> list[Row]:
         """The same as bare rows, (run_id, seq, type, body, position): a third of the time, for long replays.
 
         Raises:
             apsw.Error: Whatever SQLite reports.
         """
         query = self._select_desc_sql if desc else self._select_sql
-        return connection.execute(query, (run_id, gt, INT64_MAX if lte is None else lte, limit)).fetchall()
+        found = connection.execute(query, (run_id, gt, INT64_MAX if lte is None else lte, limit)).fetchall()
+        return cast("list[Row]", found)
 
     def create_table(self) -> None:
         """Make the table unless it is there: any seq, any bytes as body, one row for each (run_id, seq).
