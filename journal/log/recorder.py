@@ -213,8 +213,8 @@ class SQLiteStreamRecorder(AggregateRecorder):
             apsw.Error: Whatever SQLite reports.
         """
         query = self._select_desc_sql if desc else self._select_sql
-        found = connection.execute(query, (run_id, gt, INT64_MAX if lte is None else lte, limit)).fetchall()
-        return cast("list[Row]", found)
+        bounds = (run_id, gt, INT64_MAX if lte is None else lte, limit)
+        return cast("list[Row]", connection.execute(query, bounds).fetchall())
 
     def create_table(self) -> None:
         """Make the table unless it is there: any seq, any bytes as body, one row for each (run_id, seq).
