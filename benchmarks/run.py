@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import agents
 import append
 import apsw
 import replay
@@ -21,6 +22,11 @@ import sizes
 
 GOALS = {
     "append_store_ratio": ("<=", 1.3),
+    "append_run_ratio": ("<=", 1.6),
+    "async_append_ratio": ("<=", 2.2),
+    "step_fsyncs_idempotent": ("<=", 5),
+    "step_fsyncs_keyed": ("<=", 7),
+    "step_fsyncs_unsafe": ("<=", 7),
     "replay_ratio": (">=", 3.0),
     "recover_ratio": ("<=", 1.5),
     "bytes_ratio": ("<=", 2.4),
@@ -33,6 +39,10 @@ GOALS = {
 def figures(folder: Path, pairs: int) -> dict[str, Any]:
     """Every figure, by name."""
     found: dict[str, Any] = {"append_store_ratio": append.measure(folder, pairs)}
+    found["append_run_ratio"] = agents.append_run_ratio(folder, pairs)
+    found["async_append_ratio"] = agents.async_append_ratio(folder, pairs)
+    for name, by_policy in agents.steps(folder).items():
+        found |= {f"{name}_{policy}": value for policy, value in by_policy.items()}
     replayed = replay.measure(folder, pairs)
     found["replay_ratio"] = replayed.ratio()
     found["replay_events_per_s"] = round(replay.EVENTS / statistics.median(replayed.second))
