@@ -1,7 +1,9 @@
 """Leases: one heartbeat thread per journal extends those of all runs that it owns.
 
-A lease is counted in seconds since boot, which no clock that is set back can stretch. Who loses it is fenced by the
-epoch of the next claim, whatever this thread does; the heartbeat only keeps others from claiming too early.
+A lease is counted in seconds since boot, through suspends, which no clock that is set back can stretch. Who loses it is
+fenced by the epoch of the next claim, whatever this thread does; the heartbeat only keeps others from claiming too
+early. Directly before a call the owner looks at its own clock: a lease that may have run out while this process was
+stopped is renewed first, in the store, where whoever took over is found.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from runjournal.log.clock import Clock, SystemClock
 from runjournal.log.errors import StoreClosed, StoreError
@@ -21,6 +24,13 @@ class LeaseWarning(UserWarning):
     """A heartbeat couldn't be written: the lease runs on, and out if that goes on."""
 
 
+class Lease(NamedTuple):
+    """A lease that is held; nobody else may claim the run before `until`, in seconds since boot."""
+
+    epoch: int
+    until: float
+
+
 class Leases:
     """The leases of one journal. The thread lives as long as there is one; a fake clock has none, tests move it."""
 
@@ -28,15 +38,15 @@ class Leases:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: dict[str, int] = {}
+        self._held: dict[str, Lease] = {}
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
 
     @contextmanager
-    def held(self, run_id: str, epoch: int) -> Generator[None]:
-        """Keep a lease that was just claimed, as long as the block lasts."""
+    def held(self, run_id: str, epoch: int, since: float) -> Generator[None]:
+        """Keep a lease that was just claimed, not before `since` (seconds since boot), as long as the block lasts."""
         with self._lock:
-            self._held[run_id] = epoch
+            self._held[run_id] = Lease(epoch, since + lease_s)
             if self._thread is None and isinstance(self._clock, SystemClock):
                 self._wake.clear()
                 self._thread = threading.Thread(target=self._beat, name="runjournal-heartbeat", daemon=True)
@@ -46,9 +56,22 @@ class Leases:
         finally:
             self._drop(run_id, epoch)
 
+    def ensure(self, run_id: str, epoch: int) -> bool:
+        """Whether the run is ours now: by this process's clock, or, when that isn't sure, by renewing the lease.
+
+        Raises StoreError if that can't be known.
+        """
+        now = self._clock.boottime_s()
+        with self._lock:
+            lease = self._held.get(run_id)
+        if lease is not None and lease.epoch == epoch and now < lease.until:
+            return True
+        return self._renew(run_id, epoch)
+
     def _drop(self, run_id: str, epoch: int) -> None:
         with self._lock:
-            if self._held.get(run_id) == epoch:
+            lease = self._held.get(run_id)
+            if lease is not None and lease.epoch == epoch:
                 del self._held[run_id]
             if not self._held:
                 self._wake.set()
@@ -71,17 +94,24 @@ class Leases:
                     self._thread = None
                     return
                 self._wake.clear()
-            for run_id, epoch in held:
-                self._extend(run_id, epoch)
+            for run_id, lease in held:
+                self._extend(run_id, lease.epoch)
 
     def _extend(self, run_id: str, epoch: int) -> None:
-        now = self._clock.boottime_s()
         try:
-            kept = self._store.heartbeat(run_id, epoch, now + lease_s, now)
+            self._renew(run_id, epoch)
         except StoreClosed:
-            kept = False
+            self._drop(run_id, epoch)
         except StoreError as error:
             warnings.warn(f"run {run_id}: its heartbeat couldn't be written: {error}", LeaseWarning, stacklevel=2)
-            return
-        if not kept:  # another owner, or nobody to beat for
+
+    def _renew(self, run_id: str, epoch: int) -> bool:
+        """Extend the lease in the store; False if it is another owner's, or nobody's to extend."""
+        now = self._clock.boottime_s()
+        if not self._store.heartbeat(run_id, epoch, now + lease_s, now):
             self._drop(run_id, epoch)
+            return False
+        with self._lock:
+            if run_id in self._held:
+                self._held[run_id] = Lease(epoch, now + lease_s)
+        return True

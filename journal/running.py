@@ -16,7 +16,7 @@ from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, RunNotFound
+from runjournal.log.errors import AppendRefused, RunNotFound, StoreError
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import lease_s
 
@@ -34,18 +34,24 @@ from .tools import Tool, known
 rounds_max: Final = 3
 """Rounds of a run: how often it is tried after a transient failure that left the agent."""
 recoveries_max: Final = 3
-"""Recoveries of a run that doesn't get on."""
+"""Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited."""
+attempt_recoveries_max: Final = 20
+"""Recoveries within one attempt of a step, whatever ended in between."""
 backoff_s: Final = 1.0
 """Before the second round; four times as long before each one after."""
 Agent = Callable[[Run], Any]
 
 
 class Claim(NamedTuple):
-    """A run that this process owns, with its epoch, and the agent's code as the owner before had it."""
+    """A run that this process owns, with its epoch, and the agent's code as the owner before had it.
+
+    The lease runs from `since`, in seconds since boot, or a little later.
+    """
 
     run_id: str
     epoch: int
     known_code: str
+    since: float
 
 
 class Runner:
@@ -76,12 +82,13 @@ class Runner:
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
             return None
         events: list[Event] = []
-        stuck = state.status.stuck
+        stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
+        since = clock.boottime_s()
         if head.status == "running":
             if not owner.gone(head, log.process, clock):
                 raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
             events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.process)))
-            stuck += 1
+            stuck, entered = stuck + 1, entered + 1
             resume = resume or "crash"
         if head.status == "scheduled_retry" and not head.cancel_requested:
             if head.due_at is not None and head.due_at > timestamp(clock.now()):
@@ -90,8 +97,10 @@ class Runner:
         if head.cancel_requested:
             events.append(e.RunCancelled("a cancel was requested"))
         elif stuck > self.patience:
-            error = {"type": "RestartLoop", "message": f"{stuck} recoveries, and no call or step ended in between"}
-            events.append(e.RunFailed(error, [], "restart_loop"))
+            events.append(_restart_loop(f"{stuck} recoveries, and no call or step ended in between"))
+        elif entered > attempt_recoveries_max:
+            step = state.steps.open.id if state.steps.open else ""
+            events.append(_restart_loop(f"{entered} recoveries within one attempt of step {step}"))
         else:
             events.append(self._claimed(head, resume, code))
         try:
@@ -99,7 +108,7 @@ class Runner:
         except AppendRefused as error:
             raise f.RunBusy(f"run {run_id}: somebody else was faster") from error
         claimed = isinstance(events[-1], e.RunClaimed)
-        return Claim(run_id, head.epoch + 1, state.status.code_version or "") if claimed else None
+        return Claim(run_id, head.epoch + 1, state.status.code_version or "", since) if claimed else None
 
     def _claimed(self, head: Head, resume: str | None, code: str) -> e.RunClaimed:
         me = self.log.process
@@ -144,7 +153,7 @@ class Runner:
         """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released."""
         run_id = claim.run_id
         try:
-            with self.log.leases.held(run_id, claim.epoch):
+            with self.log.leases.held(run_id, claim.epoch, claim.since):
                 yield
         except (f.Suspend, f.Completed):
             return
@@ -178,9 +187,12 @@ class Runner:
         """People are told as soon as that is saved; nobody listens here."""
 
     def check_lease(self, run_id: str, epoch: int) -> None:
-        """Directly before a call: is the run still ours?"""
-        head = self.log.store.head(run_id)
-        if head is None or (head.status, head.epoch) != ("running", epoch):
+        """Directly before a call: is the run still ours? Raises Fenced; NotSent if nobody can say now."""
+        try:
+            ours = self.log.leases.ensure(run_id, epoch)
+        except StoreError as error:
+            raise f.NotSent(f"the lease of run {run_id} couldn't be renewed, so nothing was sent: {error}") from error
+        if not ours:
             raise f.Fenced(f"run {run_id} has another owner")
 
     def triage(self, core: Core, caller: Caller, run: Context) -> None:
@@ -279,6 +291,10 @@ class Runner:
             lapse = owner.lapse_reason(head, self.log.clock, self.log.process)
             events = [e.RunCancelRequested(reason, mode), e.RunRequeued(lapse), e.RunCancelled(reason)]
         self.log.append(run_id, events, expect=head.head_seq)
+
+
+def _restart_loop(message: str) -> e.RunFailed:
+    return e.RunFailed({"type": "RestartLoop", "message": message}, [], "restart_loop")
 
 
 def code_version(agent: Callable[..., Any]) -> str:

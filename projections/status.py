@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, RecordedEvent
-from runjournal.log.head import STATUS_AFTER, TERMINAL, sharper
+from runjournal.log.head import RECOVERIES, STATUS_AFTER, TERMINAL, sharper
 
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "new": frozenset({"queued", "imported"}),
@@ -104,7 +104,7 @@ class Status:
     def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
         """Free again; a recovery is counted before it is made."""
         self.status, self.owner, self.due_at = "queued", None, None
-        if event.reason in ("lease_expired", "owner_dead"):
+        if event.reason in RECOVERIES:
             self.stuck += 1
             self.recoveries += 1
 

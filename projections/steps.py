@@ -11,12 +11,16 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.head import RECOVERIES
 from runjournal.log.limits import steps_recent_max
 
 
 @dataclass(slots=True)
 class OpenStep:
-    """The step that is open. `attempt` and `entry` count from 1; `since` is the seq of the attempt's first start."""
+    """The step that is open. `attempt` and `entry` count from 1; `since` is the seq of the attempt's first start.
+
+    `recoveries` counts how often its process died in this attempt.
+    """
 
     index: int
     id: str
@@ -28,6 +32,7 @@ class OpenStep:
     since: int
     started_at: str
     took: list[str] | None = None
+    recoveries: int = 0
 
     def dump(self) -> dict[str, Any]:
         """As JSON."""
@@ -47,7 +52,7 @@ class Steps:
     left the agent: its failures between the two places, and those of this attempt or later, are not told again.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     last_index: int = -1
     open: OpenStep | None = None
@@ -78,9 +83,14 @@ class Steps:
         again = self.open if self.open and self.open.id == event.id and self.open.attempt == event.attempt else None
         self.open = OpenStep(
             event.index, event.id, event.name, event.kind, event.key, event.attempt, event.entry,
-            again.since if again else record.seq, record.at,
+            again.since if again else record.seq, record.at, recoveries=again.recoveries if again else 0,
         )  # fmt: skip
         self.last_index, self.redo = event.index, None
+
+    def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
+        """The process that was in the open step is gone."""
+        if self.open is not None and event.reason in RECOVERIES:
+            self.open.recoveries += 1
 
     def on_completed(self, record: RecordedEvent, _: e.StepCompleted) -> None:
         """The step is done, and so are the failures before it."""
@@ -143,6 +153,7 @@ class Steps:
 
 HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.StepStarted: Steps.on_started,
+    e.RunRequeued: Steps.on_requeued,
     e.StepCompleted: Steps.on_completed,
     e.StepFailed: Steps.on_failed,
     e.RunRetryScheduled: Steps.on_retry_scheduled,

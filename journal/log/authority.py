@@ -12,7 +12,7 @@ from . import events as e
 from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
-from .head import STATUS_AFTER, TERMINAL, Head, sharper
+from .head import RECOVERIES, STATUS_AFTER, TERMINAL, Head, sharper
 
 
 class CallFacts(NamedTuple):
@@ -199,7 +199,7 @@ def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) ->
     if status == "scheduled_retry" and event.reason == "retry_due":
         if head.due_at is not None and head.due_at > scene.now():
             raise NotAllowed(f"run {head.run_id}: its retry is due at {head.due_at}, not before")
-    elif status == "running" and event.reason in ("lease_expired", "owner_dead"):
+    elif status == "running" and event.reason in RECOVERIES:
         if not scene.owner_gone(head):
             raise NotAllowed(f"run {head.run_id}: its owner {head.owner} is alive and holds the lease")
     else:

@@ -30,6 +30,10 @@ STATUS_AFTER: Final[Mapping[str, str]] = {
 """The status that an event leads to; every other type leaves it as it is."""
 
 
+RECOVERIES: Final = frozenset({"lease_expired", "owner_dead"})
+"""Why a run is requeued that its owner didn't give back by itself."""
+
+
 class Head(NamedTuple):
     """A row of `runs`. Times are UTC text; `lease_until` and `heartbeat_at` are seconds since the boot `boot_id`."""
 

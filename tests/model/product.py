@@ -6,10 +6,12 @@ appends nothing more; its epoch is put into `Store.gone`, which makes its owner 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,8 +21,11 @@ import apsw
 import orjson
 from model import reference_model
 from model.reference_model import Tool, World
+from tasks.lab import VirtualLoop, finish
 
 from runjournal import failures as f
+from runjournal.async_journal import AsyncRunner
+from runjournal.async_run import AsyncRun
 from runjournal.calling import LIVE, Caller
 from runjournal.journal import Journal as Product_
 from runjournal.log import events as e
@@ -434,6 +439,23 @@ def failing(log: Ticking, body: Callable[[], Any]) -> Any:
         raise
 
 
+class AsyncLabTool(LabTool):
+    """The same as a coroutine function, but for a transactional one."""
+
+    @property
+    def is_async(self) -> bool:
+        return self.policy != "transactional"
+
+    def invoke(self, args: Any, key: str, tx: Any = None) -> Any:
+        if not self.is_async:
+            return super().invoke(args, key, tx)
+
+        async def body() -> Any:
+            return super(AsyncLabTool, self).invoke(args, key)
+
+        return body()
+
+
 class LabRunner(Runner):
     """A runner with the model's boundaries around the bodies of tools."""
 
@@ -441,10 +463,15 @@ class LabRunner(Runner):
 
     def check_lease(self, run_id: str, epoch: int) -> None:
         self.log.tick("before effect")
+        self.log.leases._held.clear()  # no lease runs out here, so it is taken as if it had: ask the store
         super().check_lease(run_id, epoch)
 
     def open(self, claim: Claim, code: str = "") -> Any:
         run, core, caller = super().open(claim, code)
+        self.bound(caller)
+        return run, core, caller
+
+    def bound(self, caller: Caller) -> None:
         ending = caller._ending
 
         def judged(*args: Any, **how: Any) -> Any:
@@ -461,11 +488,53 @@ class LabRunner(Runner):
 
         caller._ending = judged  # type: ignore[method-assign]
         caller._testify = testified  # type: ignore[method-assign]
+
+
+class AsyncLabRunner(LabRunner, AsyncRunner):
+    """The same for asyncio agents."""
+
+    def open_async(self, claim: Claim, code: str = "") -> Any:
+        run, core, caller = super().open_async(claim, code)
+        self.bound(caller)
         return run, core, caller
+
+
+def on_a_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run on a loop of its own, on virtual time; in a thread of its own if this one has a loop that runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _on_a_loop(main)
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            found.append(_on_a_loop(main))
+        except BaseException as error:
+            found.extend([None, error])  # raised where it is waited for
+
+    thread = threading.Thread(target=work, name="another process")
+    thread.start()
+    thread.join()
+    if len(found) > 1:
+        raise found[1]
+    return found[0]
+
+
+def _on_a_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        finish(loop)
+        loop.close()
 
 
 class Journal:
     """A process that runs agents, and people who speak to runs."""
+
+    Tool: type[LabTool] = LabTool
+    Runner: type[LabRunner] = LabRunner
 
     def __init__(self, store: Store, *tools: Tool, patience: int = 3) -> None:
         self.store, self.given, self.patience = store, tools, patience
@@ -474,8 +543,8 @@ class Journal:
     def boot(self) -> None:
         self.log = Ticking(self.store.inner, by="lab", process=process(0))
         self.log.world = self.store.world
-        tools = {tool.name: LabTool(tool, self.log) for tool in self.given}
-        self.runner = LabRunner(self.log, tools, patience=self.patience)
+        tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
+        self.runner = self.Runner(self.log, tools, patience=self.patience)
 
     def start(
         self, run_id: str, link: str = "", of: str = "", at: int | None = None, again: Iterable[str] = ()
@@ -500,19 +569,8 @@ class Journal:
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
         self.log.process = process(pid)
         left: list[BaseException] = []
-
-        def run_of(run: Run) -> Any:
-            try:
-                return agent(RunView(run, self))
-            except Crash as crash:
-                self.log.dead = crash
-                raise
-            except Exception as error:
-                left.append(error)
-                raise
-
         try:
-            self.runner.run(AGENT(run_of, lambda run: run), run_id)
+            self.call(agent, run_id, left)
         except (f.RunFailed, f.RunCancelled, f.RunWaiting):
             pass
         except f.Mistake:
@@ -524,6 +582,25 @@ class Journal:
             if error not in left:
                 raise
         return self.store.state(run_id)
+
+    def call(self, agent: Any, run_id: str, left: list[BaseException]) -> None:
+        def run_of(run: Run) -> Any:
+            with self.noted(left):
+                return agent(RunView(run, self))
+
+        self.runner.run(AGENT(run_of, lambda run: run), run_id)
+
+    @contextmanager
+    def noted(self, left: list[BaseException]) -> Iterator[None]:
+        """What leaves the agent."""
+        try:
+            yield
+        except Crash as crash:
+            self.log.dead = crash
+            raise
+        except Exception as error:
+            left.append(error)
+            raise
 
     def testify(self, run_id: str, end: Any, word: str) -> None:
         said = e.ToolResolved(end["call_id"], end["attempt"], word, end.get("result"), late=True)
@@ -540,6 +617,31 @@ class Journal:
 
     def cancel(self, run_id: str) -> None:
         self.log.append(run_id, [e.RunCancelRequested("", "now")], expect=None)
+
+
+class AsyncJournal(Journal):
+    """The same, for asyncio agents. `together`: calls that are in flight together are those of tasks."""
+
+    Tool, Runner, together = AsyncLabTool, AsyncLabRunner, False
+
+    def call(self, agent: Any, run_id: str, left: list[BaseException]) -> None:
+        async def run_of(run: AsyncRun) -> Any:
+            with self.noted(left):
+                return await agent(AsyncRunView(run, self))
+
+        assert isinstance(self.runner, AsyncLabRunner)
+        run_async = self.runner.run_async
+        on_a_loop(lambda: run_async(AGENT(run_of, lambda run: run), run_id))
+
+
+class PlainBodies(AsyncJournal):
+    """The same, with tools and models that are plain functions: each body has a thread of its own."""
+
+    Tool = LabTool
+
+
+class Together(AsyncJournal):
+    together = True
 
 
 class Memory(dict[str, Any]):
@@ -588,7 +690,7 @@ class RunView:
             self.product.plan.set([*tasks, {"id": task_id, "title": task_id, "status": status}])
 
     def _tool(self, tool: Tool) -> LabTool:
-        return LabTool(tool, self.journal.log)
+        return self.journal.Tool(tool, self.journal.log)
 
     def call(self, tool: Tool, **args: Any) -> Any:
         return self.product.call(self._tool(tool), **args)
@@ -602,9 +704,10 @@ class RunView:
                 return answer
             raise f.Transient("rejected")
 
-        return self.product.model(
-            name, self._noted(request), lambda asked: failing(self.journal.log, lambda: ask(asked))
-        )
+        return self.product.model(name, self._noted(request), self._body(ask))
+
+    def _body(self, ask: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda asked: failing(self.journal.log, lambda: ask(asked))
 
     def _noted(self, request: Any) -> Any:
         """The log holds the digest of a request; the world remembers which it is of."""
@@ -641,6 +744,29 @@ class RunView:
     def _finish(self, call_id: str, tool: Tool, args: Any, attempt: int) -> Any:
         entry = self._caller.entry()
         return self.product.drive(self._caller.finish(entry, call_id, self._target(tool), plain(args), attempt))
+
+
+class AsyncRunView(RunView):
+    """A run of an asyncio agent, by the model's names: what may wait is to be awaited."""
+
+    journal: AsyncJournal
+
+    def parallel(self, *asks: tuple[Tool, Any]) -> Any:
+        if self.journal.together:
+            return super().parallel(*asks)
+        wanted = [(tool := self._tool(each), bound := plain(args), tool.own_key(bound)) for each, args in asks]
+        steps = self._caller.parallel([(ToolTarget(tool), bound, key) for tool, bound, key in wanted])
+        return self.product._driver.drive(steps)
+
+    def _body(self, ask: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        body = super()._body(ask)
+        if self.journal.Tool is LabTool:
+            return body
+
+        async def asked(request: Any) -> Any:
+            return body(request)
+
+        return asked
 
 
 @dataclass
@@ -681,3 +807,10 @@ class Product:
             with suppress(OSError):
                 self.folder.cleanup()
             self.folder = None
+
+
+@dataclass
+class AsyncProduct(Product):
+    """The product's asyncio driver in its place; agents are those of an `AsyncLab`."""
+
+    Journal: Any = AsyncJournal
