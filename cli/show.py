@@ -308,6 +308,8 @@ def _about(found: Summary, now: str) -> Iterator[str]:
 
 
 def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
+    from runjournal.waits import awaited
+
     head, state = found.head, found.state
     yield "title", line(head.title or "", 120)
     yield "kind", line(head.kind)
@@ -323,7 +325,10 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
         return
     owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
     yield "owner", owner
-    yield "waits for", ", ".join(f"{line(wait['kind'])} {line(wait['id'])}" for wait in state.status.waits[:listed_max])
+    for wait in state.status.waits[:listed_max]:
+        what = awaited(head.run_id, state, wait)
+        yield "waits for", line(f"{what.kind}: {what.what}")
+        yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
     yield "due", moment(state.status.due_at)
     yield (
         "cancel",

@@ -11,7 +11,7 @@ no rule exists twice. The ideas that carry it:
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json, RecordedEvent
@@ -74,7 +74,8 @@ class Core:
             raise f.again(self.stopped)
         if IN_TOOL.get() is self:
             raise f.ToolUsesRun(
-                "a tool may read the state of the run that called it, nothing else: give it what it needs"
+                "a tool may read the state of the run that called it, nothing else: give it what it needs as arguments, "
+                "and call other tools and write what it returns in the step that calls it"
             )
 
     def stop(self, stop: BaseException) -> None:
@@ -133,10 +134,7 @@ class Core:
         step_id, kind = (f"{name}#{uses + 1}" if uses else id_of(name, key)), "repeat" if repeat else "once"
         self.check_kind(step_id, kind)
         if self.line.done(step_id) is not None:
-            raise f.StepDone(
-                f"step {step_id} is complete: a loop says repeat=True or gives each step its key, a straight line says "
-                f"`if not run.done({name!r})` or run.do"
-            )
+            raise f.StepDone(done_text(step_id, name, key))
         return step_id, kind, uses > 0 and self.turns.get(name) != uses
 
     def check_name(self, name: str, key: str | int | None) -> None:
@@ -150,12 +148,25 @@ class Core:
         """An id is of one kind for ever: else a `do` would give back what a block has left, which is nothing."""
         self.alive()
         if self.inside:
-            raise f.NestedStep(f"step {step_id} was begun inside step {self.entry.step if self.entry else ''}")
+            raise f.NestedStep(
+                f"step {step_id} was begun inside step {self.entry.step if self.entry else ''}: end that one first, or do "
+                "the work of both in one step"
+            )
         if self.entry is not None and self.entry.open:  # at once: else their group cancels the other task's step
-            self.halt(f.StepOpen(f"step {self.entry.step} is open in another task, {step_id} was asked for"))
+            self.halt(
+                f.StepOpen(
+                    f"step {self.entry.step} is open in another task, {step_id} was asked for: only one step is open at a "
+                    "time, so make the tasks inside one step, `async with run.step(name): await asyncio.gather(…)`"
+                )
+            )
         known = self.line.kind(step_id)
         if known not in (None, kind):
-            self.halt(f.PlanChanged(f"step {step_id} is of the kind {known}, not {kind}: give it another name"))
+            self.halt(
+                f.PlanChanged(
+                    f"step {step_id} was begun {WRITTEN[known or kind]}, and today's code asks for it {WRITTEN[kind]}: "
+                    "write it as it was, for under another name what it did would be done again"
+                )
+            )
 
     @property
     def inside(self) -> bool:
@@ -170,7 +181,9 @@ class Core:
         if self.line.done(step_id) is not None:
             self.tell_failure(step_id)
             if step_id in self.passed:
-                raise f.StepDone(f"step {step_id} was asked for twice: a loop gives each its key")
+                raise f.StepDone(
+                    f"step {step_id} was asked for twice: in a loop give each its own key, run.do({name!r}, fn, key=…)"
+                )
             return step_id, True
         begun = step_id in state.steps.attempts or (state.steps.open is not None and state.steps.open.id == step_id)
         if key is None and not begun and not self.same_code and (left := set(state.steps.spent) - self.passed):
@@ -206,7 +219,8 @@ class Core:
         if steps.open is not None and steps.open.id != step_id:
             self.halt(
                 f.PlanChanged(
-                    f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the log"
+                    f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the log; "
+                    "what says which step is next (a file, a clock, a list) is made once, `x = run.do(name, make)`"
                 )
             )
         if steps.open is None:
@@ -286,8 +300,8 @@ class Core:
         if self.blind and not self.looked:
             self.halt(
                 f.PlanChanged(
-                    f"{where} in a later turn of a loop that another process began: take the turn from run.state "
-                    "(memory, messages, plan) before doing anything, or use run.each"
+                    f"{where} in a later turn of a loop that another process began, whose variables are gone: take the "
+                    "turn from run.state (memory, messages, plan) before doing anything, or use run.each"
                 )
             )
 
@@ -309,8 +323,9 @@ class Core:
             self.halt(
                 f.StepDiverged(
                     f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
-                    f"{entry.step}, and was not asked for before {where}: "
-                    "take clocks, randomness and order from what is recorded"
+                    f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time to "
+                    "the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
+                    "`x = run.do(name, make)`"
                 )
             )
 
@@ -365,6 +380,24 @@ class Core:
             raise f.StepOpen(f"step {step} is open: end the run behind it")
         yield from self.append(event)
         self.halt(f.Completed())
+
+
+WRITTEN: Final = {"once": "as a block (run.step)", "repeat": "as a loop (repeat=True)", "do": "by run.do"}
+"""How the agent's code has a step of each kind."""
+
+
+def done_text(step_id: str, name: str, key: str | int | None) -> str:
+    """What to write where a step that is complete was asked for again."""
+    begin = f"step {step_id} is complete, and a block isn't done twice: "
+    if key is None:
+        return begin + (
+            f"write `if not run.done({name!r}):` before it, and put what it leaves for later into run.memory; new code "
+            f"says `x = run.do({name!r}, fn)`, a loop `for x in run.each({name!r}, items):` and a key for each step"
+        )
+    return begin + (
+        f"write `for x in run.each({name!r}, items, key=…):`, which leaves out what is done, or "
+        f"`if not run.done({name!r}, {key!r}):` before it, and put what it leaves for later into run.memory"
+    )
 
 
 def id_of(name: str, key: str | int | None = None) -> str:

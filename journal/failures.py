@@ -8,7 +8,7 @@ this process; catching one is of no use, every later verb of the run raises it a
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, cast
 
 from runjournal.log.errors import JournalError
@@ -55,6 +55,13 @@ class CallOutcomeUnknown(Told):
     """A call may have happened and nobody knows. Not a CallFailed: who retries failures must not retry this."""
 
     code = "call_outcome_unknown"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.add_note(
+            'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
+            "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it, journal.resolve"
+        )
 
 
 class Failed(Told):
@@ -167,7 +174,8 @@ class RunFailed(JournalError):
     code = "run_failed"
 
     def __init__(self, run_id: str, cause: str, error: dict[str, Any]) -> None:
-        super().__init__(f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; retry it to go on")
+        then = "say what became of it (resolve), then retry" if cause == "unsafe_in_flight" else "retry it to go on"
+        super().__init__(f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; {then}")
         self.run_id = run_id
         self.cause = cause
         self.error = error
@@ -180,13 +188,23 @@ class RunCancelled(JournalError):
 
 
 class RunWaiting(JournalError):
-    """The run waits; `waits` says for what: [{kind, id}]. Answer it, and run it again."""
+    """The run waits; `waits` says for what: [{kind, id}]. Answer it, and run it again.
+
+    `whats` are the same in words, `answers` the calls of the journal that answer them.
+    """
 
     code = "run_waiting"
 
-    def __init__(self, run_id: str, waits: list[dict[str, Any]]) -> None:
-        named = ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
-        super().__init__(f"run {run_id} waits for {named}; answer it, and run it again")
+    def __init__(
+        self, run_id: str, waits: list[dict[str, Any]], whats: Iterable[str] = (), answers: Iterable[str] = ()
+    ) -> None:
+        named = "; ".join(whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
+        how = "; ".join(f"journal.{answer}" for answer in answers if answer)
+        super().__init__(
+            f"run {run_id} waits for {named}. Answer ({how}), and run it again"
+            if how
+            else f"run {run_id} waits for {named}; answer, and run it again"
+        )
         self.run_id = run_id
         self.waits = waits
 

@@ -30,6 +30,7 @@ from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
 from .targets import ToolTarget
 from .tools import Tool, known
+from .waits import awaited
 
 rounds_max: Final = 3
 """Rounds of a run: how often it is tried after a transient failure that left the agent."""
@@ -271,7 +272,8 @@ class Runner:
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
-            raise f.RunWaiting(run_id, status.waits)
+            found = [awaited(run_id, state, wait) for wait in status.waits]
+            raise f.RunWaiting(run_id, status.waits, [each.what for each in found], [each.answer for each in found])
         raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.

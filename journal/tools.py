@@ -115,8 +115,9 @@ class Tool(Generic[P, R]):
         caller = CALLER.get()
         if caller is None:
             raise NotInRun(
-                f"{self.name} was called outside any run, or in a thread that doesn't carry its context: call it "
-                f"inside a step, start the thread with run.thread, or call {self.name}.fn for the plain function"
+                f"{self.name} was called outside any step, or in a thread that doesn't carry its context: call it "
+                f"inside a step (`with run.step(name):`), start the thread with run.thread(fn), or call {self.name}.fn "
+                "for the plain function"
             )
         result: R = caller.call_tool(self, args, kwargs)
         return result

@@ -1,0 +1,32 @@
+"""What a waiting run waits for, in words, and the verb that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from runjournal.projections.state import RunState
+
+
+class Awaited(NamedTuple):
+    """One thing that a run waits for: `what` it is, in words, and the call of a `Journal` that gives the `answer`."""
+
+    kind: str
+    id: str
+    what: str
+    answer: str
+
+
+def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
+    """A wait of a run, {kind, id}, for people."""
+    kind, key = str(wait["kind"]), str(wait["id"])
+    question, call = state.approvals.known.get(key), state.calls.known.get(key)
+    if question is not None:
+        args = f"({run_id!r}, {key!r})"
+        return Awaited(kind, key, f"a yes or no to {question.action!r}", f"approve{args} or reject{args}")
+    if call is not None:
+        sent = f"whether {call.tool} happened, sent {call.started_at}"
+        return Awaited(kind, key, sent, f"resolve({run_id!r}, {key!r}, 'happened', result) or 'did_not_happen'")
+    if kind == "signal":
+        return Awaited(kind, key, f"the signal {key!r}", f"signal({run_id!r}, {key!r}, payload)")
+    return Awaited(kind, key, f"{kind} {key}", "")
