@@ -169,13 +169,19 @@ class MemoryMutated(Mistake):
 
 
 class RunFailed(JournalError):
-    """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run."""
+    """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run.
+
+    `answers` are the calls of the journal that say first what became of what may have happened.
+    """
 
     code = "run_failed"
 
-    def __init__(self, run_id: str, cause: str, error: dict[str, Any]) -> None:
-        then = "say what became of it (resolve), then retry" if cause == "unsafe_in_flight" else "retry it to go on"
-        super().__init__(f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; {then}")
+    def __init__(self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[str] = ()) -> None:
+        say = "".join(f"say what became of it (journal.{answer}), then " for answer in answers)
+        super().__init__(
+            f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; "
+            f"{say}journal.retry({run_id!r}) makes a new run that goes on from here"
+        )
         self.run_id = run_id
         self.cause = cause
         self.error = error

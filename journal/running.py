@@ -268,7 +268,8 @@ class Runner:
             event = next(iter(self.log.events(run_id, after=seq - 1, upto=seq))).event
             return event.output if isinstance(event, e.RunCompleted) else None
         if status.status == "failed" and status.error is not None:
-            raise f.RunFailed(run_id, status.cause or "error", status.error)
+            open_ = [awaited(run_id, state, {"kind": "question", "id": key}) for key in state.calls.unresolved()]
+            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answer for each in open_])
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
