@@ -1,4 +1,5 @@
-"""Write the generated pages of docs/reference from the code: cli.md, events.md, python.md, sql.md.
+"""Write the generated pages of docs/reference from the code: cli.md, events.md, inventory.md, python.md,
+sql.md.
 
     python docs/generate.py            write them
     python docs/generate.py --check    change nothing; exit 1 if one of them isn't what the code says
@@ -25,6 +26,7 @@ import click
 import runjournal
 from runjournal.cli import exits
 from runjournal.cli.app import COMMANDS, cli
+from runjournal.inventory import INVENTORY, POLICIES
 from runjournal.log import errors, limits, shapes
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, Gate
@@ -41,7 +43,13 @@ NOTE: Final = "<!-- Written by docs/generate.py from the code. Change it there, 
 
 def pages() -> dict[Path, str]:
     """Each generated page and what must stand in it."""
-    made = {"cli.md": cli_page, "events.md": events_page, "python.md": python_page, "sql.md": sql_page}
+    made = {
+        "cli.md": cli_page,
+        "events.md": events_page,
+        "inventory.md": inventory_page,
+        "python.md": python_page,
+        "sql.md": sql_page,
+    }
     return {FOLDER / name: "\n".join([NOTE, *page()]).rstrip() + "\n" for name, page in made.items()}
 
 
@@ -884,6 +892,22 @@ def schema() -> dict[str, list[tuple[str, str, bool]]]:
         columns = connection.execute("SELECT name, type, [notnull] FROM pragma_table_xinfo(?)", (name,)).fetchall()
         found[str(name)] = [(str(column), str(kind), bool(must)) for column, kind, must in columns]
     return found
+
+
+def inventory_page() -> Iterator[str]:
+    """inventory.md: the kinds of state, and what becomes of each."""
+    yield "# What an agent has, and what becomes of it\n"
+    yield "Eight kinds of state, each with one policy of four. As data: `runjournal.inventory.INVENTORY`.\n"
+    yield from table(
+        ["state", "policy", "events"],
+        ([kind.name, kind.policy, ", ".join(f"`{name}`" for name in kind.events) or "none"] for kind in INVENTORY),
+    )
+    for kind in INVENTORY:
+        yield f"## {kind.name}\n"
+        yield f"- **Written:** {kind.written}."
+        yield f"- **After a crash:** {kind.resumed}."
+        yield f"- **What may be lost:** {kind.lost}.\n"
+    yield f"The policies: {', '.join(f'*{policy}*' for policy in POLICIES)}. *Commit* is the completion of a step.\n"
 
 
 def sql_page() -> Iterator[str]:

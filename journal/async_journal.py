@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from runjournal.log.base import Json
 
 from . import failures as f
 from .async_run import AsyncCore, AsyncDriver, AsyncRun
 from .calling import Caller
-from .journal import Journal
+from .journal import Journal, RunOptions
 from .line import Line
 from .running import Claim, Runner, code_version
 
@@ -22,7 +22,9 @@ AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 class AsyncJournal(Journal):
     """A journal whose `run_async` runs asyncio agents. Its other verbs are those of `Journal`, and don't wait."""
 
-    async def run_async(self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Any) -> Json:
+    async def run_async(
+        self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]
+    ) -> Json:
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         run_id = self.begin(agent, run_id, input, **how)
         return await AsyncRunner(self).run_async(agent, run_id)

@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -24,7 +24,7 @@ from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
 from .context import Context
 from .engine import Core
 from .script import Entry
-from .targets import ModelTarget, ToolTarget
+from .targets import ModelOptions, ModelTarget, ToolTarget
 from .tools import CALLER, Tool
 
 P = ParamSpec("P")
@@ -327,6 +327,8 @@ class AsyncRun(Context):
             self.check_memory()
             await drive(core.complete(entry, result[0] if result else None))
         except GeneratorExit:
+            if not self.loop.is_closed():  # else nobody is there to be told
+                core.left_half_way(entry)
             raise
         except BaseException as error:  # noqa: BLE001 - judged, and raised anew
             await self._failed(entry, error)
@@ -382,7 +384,7 @@ class AsyncRun(Context):
                 raise outcome
         return list(outcomes)
 
-    async def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
+    async def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model: paid for once; see `Run.model`. `call` may be a coroutine function."""
         return await self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from runjournal.log.clock import parse_timestamp
 from runjournal.projections.state import RunState
+
+
+class Budget(TypedDict, total=False):
+    """What a run may cost: money as decimal text, tokens in and out together, steps, seconds since it first began."""
+
+    usd: str
+    tokens: int
+    steps: int
+    seconds: float
 
 
 class Exceeded(NamedTuple):

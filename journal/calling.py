@@ -48,8 +48,8 @@ class Caller(Sender):
         core.alive()
         if core.entry is None or not core.inside:
             raise f.NotInStep(
-                "everything happens in a step: `with run.step(name):` or `run.do(name, fn)`; a thread that belongs to it "
-                "is begun with run.thread(fn), and a task is awaited before the step ends"
+                "everything happens in a step: `with run.step(name):` or `run.do(name, fn)`; a thread of a step is "
+                "begun with run.thread(fn), and a task is awaited before the step ends"
             )
         return core.entry
 

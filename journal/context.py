@@ -182,13 +182,20 @@ class Context:
         return [message for message in messages(self.core.line.records()) if inside or message.committed]
 
     def pin_prompt(self, **layers: str) -> str:
-        """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already."""
+        """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.
+
+        Another one than was pinned before is pinned, too, and a note in the log names the layers that differ.
+        """
         text = "\n\n".join(layers.values())
-        fingerprint = hashlib.sha256(text.encode()).hexdigest()
-        if self.core.state.prompt.fingerprint != fingerprint:
+        fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self.core.state.prompt
+        if before.fingerprint != fingerprint:
             each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
+            events: list[Event] = [e.PromptPinned(fingerprint, each, text)]
+            if before.fingerprint is not None:
+                differ = ", ".join(before.changed_layers(each)) or "their order"
+                events.append(e.NoteAdded(f"the system prompt isn't the one pinned before: {differ}", "prompt_changed"))
             self.core.alive()
-            self.drive(self.core.append(e.PromptPinned(fingerprint, each, text)))
+            self.drive(self.core.append(*events))
         return text
 
     def take_signals(self, entry: Entry) -> Steps[list[Json]]:

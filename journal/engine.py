@@ -74,8 +74,8 @@ class Core:
             raise f.again(self.stopped)
         if IN_TOOL.get() is self:
             raise f.ToolUsesRun(
-                "a tool may read the state of the run that called it, nothing else: give it what it needs as arguments, "
-                "and call other tools and write what it returns in the step that calls it"
+                "a tool may read the state of the run that called it, nothing else: give it what it needs as "
+                "arguments, call other tools and write what it returns in the step that calls it"
             )
 
     def stop(self, stop: BaseException) -> None:
@@ -149,14 +149,14 @@ class Core:
         self.alive()
         if self.inside:
             raise f.NestedStep(
-                f"step {step_id} was begun inside step {self.entry.step if self.entry else ''}: end that one first, or do "
-                "the work of both in one step"
+                f"step {step_id} was begun inside step {self.entry.step if self.entry else ''}: "
+                "end that one first, or do the work of both in one step"
             )
         if self.entry is not None and self.entry.open:  # at once: else their group cancels the other task's step
             self.halt(
                 f.StepOpen(
-                    f"step {self.entry.step} is open in another task, {step_id} was asked for: only one step is open at a "
-                    "time, so make the tasks inside one step, `async with run.step(name): await asyncio.gather(…)`"
+                    f"step {self.entry.step} is open in another task, {step_id} was asked for: one step is open at a "
+                    "time, so make the tasks inside one, `async with run.step(name): await asyncio.gather(…)`"
                 )
             )
         known = self.line.kind(step_id)
@@ -219,8 +219,8 @@ class Core:
         if steps.open is not None and steps.open.id != step_id:
             self.halt(
                 f.PlanChanged(
-                    f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the log; "
-                    "what says which step is next (a file, a clock, a list) is made once, `x = run.do(name, make)`"
+                    f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the "
+                    "log; what says which step is next (a file, a clock, a list) is made once, `x = run.do(name, make)`"
                 )
             )
         if steps.open is None:
@@ -275,6 +275,15 @@ class Core:
         if self.entry is entry:
             self.entry = None
 
+    def left_half_way(self, entry: Entry) -> None:
+        """A generator that was in the middle of a step was closed: the step stays open, and nothing goes on."""
+        self.stop(
+            f.StepOpen(
+                f"step {entry.step} was left half-way by a generator that was closed: don't yield inside a step, "
+                "yield what it came to behind it"
+            )
+        )
+
     def tell_failure(self, step_id: str) -> None:
         """A failure of this step that the agent may have handled is raised again, each one once."""
         for failure in self.line.failures(step_id):
@@ -323,8 +332,8 @@ class Core:
             self.halt(
                 f.StepDiverged(
                     f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
-                    f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time to "
-                    "the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
+                    f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
+                    "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
                     "`x = run.do(name, make)`"
                 )
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from runjournal.log import events as e
 from runjournal.log.base import Json
@@ -11,13 +12,25 @@ from runjournal.log.codec import plain
 from runjournal.log.errors import NotNewest
 from runjournal.projections.plan import Task
 
-from .failures import RunBusy, RunNotDue, RunWaiting
+from .budget import Budget
+from .failures import Mistake, RunBusy, RunNotDue, RunWaiting
 from .logbook import Logbook, Place
 from .recovery import Recovery, recover
 from .running import Agent, Claim, Runner
 
 __all__ = ["Journal", "Place"]
 Messages = Sequence[Mapping[str, Any]]
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run that is begun takes beside its input: see `Journal.enqueue`. `kind` is the agent's name."""
+
+    kind: str
+    title: str | None
+    tags: Mapping[str, str] | None
+    plan: Sequence[Task] | None
+    messages: Messages | None
+    budget: Budget | None
 
 
 class Journal(Logbook):
@@ -40,9 +53,13 @@ class Journal(Logbook):
         tags: Mapping[str, str] | None = None,
         plan: Sequence[Task] | None = None,
         messages: Messages | None = None,
-        budget: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> str:
-        """Queue a run for whoever runs it; gives its id. Raises WrongExpectation if a run of this id is there."""
+        """Queue a run for whoever runs it; gives its id.
+
+        `plan` are the tasks that it begins with, {id, title, status}, `messages` its first ones, {role, content}, and
+        `budget` what it may cost. Raises WrongExpectation if a run of this id is there, InvalidArgument, Unstorable.
+        """
         run_id = run_id or self.new_run_id()
         queued = e.RunQueued(
             kind,
@@ -51,27 +68,29 @@ class Journal(Logbook):
             plan=plain([dict(task) for task in plan]) if plan else None,
             title=title,
             tags=dict(tags) if tags else None,
-            budget=dict(budget) if budget else None,
+            budget=dict(**budget) if budget else None,
         )
         self.append(run_id, [queued], expect=0)
         return run_id
 
-    def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Any) -> Json:
+    def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]) -> Json:
         """Run an agent to its end, or go on where a run of this id was; gives its output.
 
         By what it finds: no such run, or one that may go on: runs it; completed: its output. Raises InputDiffers,
         RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged, StepDiverged, which
         no `except Exception` sees. `how` is what `enqueue` takes.
         """
+        if inspect.iscoroutinefunction(agent):
+            raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
         run_id = self.begin(agent, run_id, input, **how)
         return Runner(self).run(agent, run_id)
 
-    def begin(self, agent: object, run_id: str | None, input: Json, **how: Any) -> str:
+    def begin(self, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
         """The id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
-        kind = how.pop("kind", getattr(agent, "__name__", "agent"))
+        how.setdefault("kind", getattr(agent, "__name__", "agent"))
         run_id = run_id or self.new_run_id()
         if self.store.head(run_id) is None:
-            self.enqueue(kind, input, run_id=run_id, **how)
+            self.enqueue(input=input, run_id=run_id, **how)
         else:
             Runner(self).check_input(run_id, input)
         return run_id

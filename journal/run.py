@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import inspect
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -20,7 +21,7 @@ from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
 from .context import Context
 from .engine import Core
 from .script import Entry
-from .targets import ModelTarget, ToolTarget
+from .targets import ModelOptions, ModelTarget, Target, ToolTarget
 from .tools import CALLER, Tool
 
 P = ParamSpec("P")
@@ -136,6 +137,24 @@ def _ended(body: Callable[[], Any]) -> Ended:
         return Ended(error=error)
 
 
+def _plain(target: Target) -> Target:
+    """What a plain agent can call: nobody would await the body of a coroutine function."""
+    if target.is_async:
+        raise f.Mistake(f"{target.name} is a coroutine function: {AWAITED}")
+    return target
+
+
+def _in_thread(name: str, value: R) -> R:
+    """What the function of a `do` gave, if that isn't a coroutine that nobody would await."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise f.Mistake(f"the function of step {name} gives a coroutine: {AWAITED}")
+    return value
+
+
+AWAITED: Final = "make it a plain function, or the agent an async one, for AsyncJournal.run_async"
+
+
 class SyncCore(Core):
     """The core, where the step of a thread is that of its context."""
 
@@ -199,7 +218,7 @@ class Run(Context):
         step_id, done = self._core.plan_do(name, key)
         if not done:
             with self._open(step_id, name, "do", key) as result:
-                result.append(plain(fn(*args)))
+                result.append(plain(_in_thread(name, fn(*args))))
         self._core.passed.add(step_id)
         return copy.deepcopy(self._core.result_of(step_id))
 
@@ -223,6 +242,10 @@ class Run(Context):
             self._join()
             self.check_memory()
             drive(core.complete(entry, result[0] if result else None))
+        except GeneratorExit:
+            core.left_half_way(entry)
+            self._join()
+            raise
         except BaseException as error:
             stop = core.stopped or f.stop_in(error)
             if stop is None and not isinstance(error, Exception):
@@ -278,21 +301,26 @@ class Run(Context):
         Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
         bound = tool.bind(args, kwargs)
-        result: R = self._driver.drive(self._caller.call(ToolTarget(tool), bound, tool.own_key(bound)))
+        result: R = self._driver.drive(self._caller.call(_plain(ToolTarget(tool)), bound, tool.own_key(bound)))
         return result
 
     def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
         """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
-        wanted = [(ToolTarget(tool), bound := tool.bind((), kwargs), tool.own_key(bound)) for tool, kwargs in asks]
+        wanted = [
+            (_plain(ToolTarget(tool)), bound := tool.bind((), kwargs), tool.own_key(bound)) for tool, kwargs in asks
+        ]
         return self._driver.drive(self._caller.parallel(wanted))
 
-    def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Any) -> Json:
+    def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model: paid for once.
 
-        `call(request)` asks it; `check=fn` says whether an answer can be used, `into=` parses it, `provider=`,
-        `timeout_s=`, `usage=` as in ModelTarget. Raises CallFailed, NotInStep.
+        `call(request)` asks it, and gives JSON or an object of a provider's client. `check(answer)` says whether it can
+        be used: one for which it raises or returns False is asked for again. `into(answer)` parses what comes back;
+        `usage(answer)` and `cost(answer)` say what it took, {input, output, cache_read, cache_write} and {amount,
+        currency}, where the answer doesn't. Raises CallFailed, NotInStep.
         """
-        return self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
+        target = _plain(ModelTarget(name, call, **how))
+        return self._driver.drive(self._caller.call(target, {"request": plain(request)}))
 
     # Waiting and ending.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from . import failures as f
 from .commands import Append, Ended, Invoke, Steps
 from .engine import Core
 from .script import Entry, Line
-from .targets import Target
+from .targets import ModelTarget, Target
 from .tools import Tx, as_tool
 
 tries_max: Final = 3
@@ -197,9 +198,7 @@ class Sender:
                 wrong = getattr(event, "result_error", None)
                 failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
                 return [event], failure, "happened"
-            failed = self._failed(
-                target, call_id, attempt, rejection, call, cut=cut, usage=getattr(event, "usage", None)
-            )
+            failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, paid=event)
             return [failed], self._told(failed, rejection), "happened"
         if not isinstance(error, Exception):
             if not self.core.is_cancellation(error):
@@ -215,17 +214,19 @@ class Sender:
 
     def _failed(
         self, target: Target, call_id: str, attempt: int, error: BaseException, call: Call, *,
-        cut: bool, void: bool = False, dropped: bool = False, usage: Any = None,
+        cut: bool, void: bool = False, dropped: bool = False, paid: Event | None = None,
     ) -> Event:  # fmt: skip
-        """It is tried again within the ask if it is transient and can't happen twice."""
+        """It is tried again within the ask if it is transient and can't happen twice. `paid`: an answer as it came."""
         stored, transient = f.error_of(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
         safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self._key_lives(call)
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
-        if usage is not None and isinstance(event, e.ModelFailed):
-            return e.ModelFailed(event.call_id, attempt, stored, transient, again, cut, usage=usage)
+        if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
+            if isinstance(paid, e.ModelCompleted):
+                return replace(event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id)
+            return target.spent(event, error)
         return event
 
     def _told(self, event: Event, cause: BaseException) -> BaseException:

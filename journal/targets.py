@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, Protocol, cast
+from decimal import Decimal
+from typing import Any, Final, Protocol, TypedDict, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import JournalError, Unstorable
-from runjournal.log.shapes import kind_of
+from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
 from .failures import Failed, Transient, error_of
 from .tools import Tool, Tx, Word
@@ -116,8 +119,25 @@ class ToolTarget:
         return None
 
 
+class ModelOptions(TypedDict, total=False):
+    """What `run.model` takes beside the name, the request and `call`: see `ModelTarget`."""
+
+    check: Callable[[Any], object] | None
+    provider: str | None
+    timeout_s: float | None
+    into: Callable[[Any], Any] | None
+    usage: Callable[[Any], Mapping[str, Any] | None] | None
+    cost: Callable[[Any], Mapping[str, Any] | None] | None
+    fingerprint: str | None
+
+
 class ModelTarget:
-    """A model. `call(request)` asks it; `check(answer)` raises or returns False for an answer that can't be used."""
+    """A model. `call(request)` asks it; `check(answer)` raises or returns False for an answer that can't be used.
+
+    `usage(answer)` gives its tokens, {input, output, cache_read, cache_write}, by default what `usage_of` finds;
+    `cost(answer)` its price, {amount, currency} or {amount, currency, source}, by default what `cost_of` finds. None is
+    unknown, and so is what these raise or what has another shape: an answer that was paid for must not get lost by it.
+    """
 
     policy = "model"
     on_unknown = "fail"
@@ -131,7 +151,8 @@ class ModelTarget:
         provider: str | None = None,
         timeout_s: float | None = None,
         into: Callable[[Json], Any] | None = None,
-        usage: Callable[[Json], dict[str, Any] | None] | None = None,
+        usage: Callable[[Json], Mapping[str, Any] | None] | None = None,
+        cost: Callable[[Json], Mapping[str, Any] | None] | None = None,
         fingerprint: str | None = None,
     ) -> None:
         self.name = name
@@ -141,6 +162,7 @@ class ModelTarget:
         self.timeout_s = timeout_s
         self.into = into
         self.usage = usage or usage_of
+        self.cost = cost or cost_of
         self.fingerprint = fingerprint
 
     @property
@@ -161,20 +183,20 @@ class ModelTarget:
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:
         """The answer with its usage; or a failure, if the check rejects it, which costs the same."""
         answer = storable(value)
-        usage = self.usage(answer)
+        usage, cost = _said(self.usage, answer, USAGE), _said(lambda value: _money(self.cost(value)), answer, COST)
         try:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
         except Exception as error:  # noqa: BLE001 - a check says no by raising
             stored, _ = error_of(error)
-            return e.ModelCompleted(call_id, attempt, answer, usage), Failed(
+            return e.ModelCompleted(call_id, attempt, answer, usage, cost), Failed(
                 stored["type"], stored["message"], transient=True
             )
         about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
         finish = about.get("stop_reason") or about.get("finish_reason")
         response_id = about.get("id")
         return e.ModelCompleted(
-            call_id, attempt, answer, usage,
+            call_id, attempt, answer, usage, cost,
             response_id=response_id if isinstance(response_id, str) else None,
             finish_reason=finish if isinstance(finish, str) else None,
         ), None  # fmt: skip
@@ -185,6 +207,14 @@ class ModelTarget:
     ) -> Event:  # fmt: skip
         """It raised."""
         return e.ModelFailed(call_id, attempt, error, transient, again, cut)
+
+    def spent(self, event: e.ModelFailed, error: BaseException) -> e.ModelFailed:
+        """A failure with what it has cost all the same, where its error has a `usage` or a `cost`, like an answer."""
+        told = {name: value for name in ("usage", "cost") if (value := getattr(error, name, None)) is not None}
+        if not told:
+            return event
+        usage, cost = _said(self.usage, told, USAGE), _said(lambda value: _money(self.cost(value)), told, COST)
+        return replace(event, usage=usage, cost=cost)
 
     def word(self, args: Json, key: str) -> Word | None:
         """A model has no hook."""
@@ -224,16 +254,47 @@ def storable(value: Any) -> Json:
         return plain(dump(mode="json") if named else dump())
 
 
+def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: Shape) -> dict[str, Any] | None:
+    """What a function of the user's says of an answer, if it says something of this shape; else it is unknown."""
+    try:
+        said = say(copy.deepcopy(answer))
+        found: dict[str, Any] | None = None if said is None else plain(dict(said))
+        if found is not None:
+            shape.check(found, "$")
+    except Exception:  # noqa: BLE001 - by rule: unknown, which is counted
+        return None
+    return found
+
+
+def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A cost as it is stored: the amount is decimal text, never a float's digits."""
+    if said is None:
+        return None
+    amount = said["amount"]
+    text = (
+        amount
+        if isinstance(amount, str)
+        else format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
+    )
+    return {"source": "reported", **said, "amount": text}
+
+
+def cost_of(answer: Json) -> Mapping[str, Any] | None:
+    """The price that an answer tells of, as `cost`: {amount, currency, source?}; None if it tells nothing."""
+    told = cast("dict[str, Any]", answer).get("cost") if isinstance(answer, dict) else None
+    return cast("dict[str, Any]", told) if isinstance(told, dict) else None
+
+
 _NAMES: Final = (
-    ("input", ("input_tokens", "prompt_tokens")),
-    ("output", ("output_tokens", "completion_tokens")),
-    ("cache_read", ("cache_read_input_tokens",)),
-    ("cache_write", ("cache_creation_input_tokens",)),
+    ("input", ("input_tokens", "prompt_tokens", "input")),
+    ("output", ("output_tokens", "completion_tokens", "output")),
+    ("cache_read", ("cache_read_input_tokens", "cache_read")),
+    ("cache_write", ("cache_creation_input_tokens", "cache_write")),
 )
 
 
 def usage_of(answer: Json) -> dict[str, Any] | None:
-    """The tokens that an answer tells of, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
+    """The tokens that an answer tells of as `usage`, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
 
     {input, output, cache_read, cache_write, raw}: input without the cache. OpenAI counts cached tokens inside its input
     (`prompt_tokens_details.cached_tokens`), Anthropic doesn't.
@@ -242,6 +303,8 @@ def usage_of(answer: Json) -> dict[str, Any] | None:
     if not isinstance(told, dict):
         return None
     usage = cast("dict[str, Any]", told)
+    if not any(key in usage for _, keys in _NAMES[:2] for key in keys):
+        return None
     found = {name: next((_count(usage[key]) for key in keys if key in usage), 0) for name, keys in _NAMES}
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     if isinstance(details, dict):

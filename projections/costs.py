@@ -30,22 +30,18 @@ def add(left: str, right: str) -> str:
 class Costs:
     """See the module.
 
-    `lines` are {model: {completed|failed: {calls, input, output, cache_read, cache_write, reasoning, without_usage,
-    unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source: amount}}.
+    `lines` are {model: {completed|failed|lost: {calls, input, output, cache_read, cache_write, reasoning,
+    without_usage, unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source: amount}}.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict[str, dict[str, dict[str, int]]])
     money: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def on_model(self, model: str, event: e.ModelCompleted | e.ModelFailed) -> None:
         """A model call ended; failed ones may have cost something too."""
-        if model not in self.lines and len(self.lines) >= models_max:
-            model = OTHERS
-        outcome = "completed" if isinstance(event, e.ModelCompleted) else "failed"
-        line = self.lines.setdefault(model, {}).setdefault(outcome, _empty())
-        line["calls"] += 1
+        line = self._line(model, "completed" if isinstance(event, e.ModelCompleted) else "failed")
         if event.usage is None:
             line["without_usage"] += 1
         else:
@@ -55,6 +51,19 @@ class Costs:
             line["unpriced"] += 1
         else:
             self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
+
+    def on_lost(self, model: str) -> None:
+        """A call was sent anew, and nobody knows what the attempt before has cost: its process died."""
+        line = self._line(model, "lost")
+        line["without_usage"] += 1
+        line["unpriced"] += 1
+
+    def _line(self, model: str, outcome: str) -> dict[str, int]:
+        if model not in self.lines and len(self.lines) >= models_max:
+            model = OTHERS
+        line = self.lines.setdefault(model, {}).setdefault(outcome, _empty())
+        line["calls"] += 1
+        return line
 
     def on_money(self, _: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
         """Money on top, or a correction."""

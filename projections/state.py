@@ -219,6 +219,12 @@ class RunState:
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
 
+    def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
+        """An attempt that has no end when the next one starts was lost."""
+        call = self.calls.known.get(event.call_id)
+        if call is not None and call.status == "open":
+            self.costs.on_lost(event.model)
+
     def on_asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
         """A question belongs to the step that is open."""
         step = self.steps.open
@@ -323,6 +329,7 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.StepStarted: [RunState.on_step_started],
         e.StepCompleted: [RunState.on_step_completed],
         e.StepFailed: [RunState.on_step_failed],
+        e.ModelStarted: [RunState.on_model_started],
         e.ModelCompleted: [RunState.on_model_ended, RunState.on_call_ended],
         e.ModelFailed: [RunState.on_model_ended, RunState.on_call_ended],
         e.ToolCompleted: [RunState.on_call_ended],

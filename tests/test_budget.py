@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from decimal import Decimal
 
 import pytest
 
@@ -59,3 +60,79 @@ def test_a_heartbeat_extends_the_lease_while_an_agent_works(monkeypatch):
         before, after, who = journal.run(agent, run_id="r")
         assert (True, True, journal.by) == (before < after, after - before < lease_s, who)
     assert [] == [thread for thread in threading.enumerate() if thread.name == "runjournal-heartbeat"]
+
+
+def ended(journal):
+    """(type, usage, cost) of each end of a model call."""
+    records = journal.events("r", types=("model.completed", "model.failed"))
+    return [(each.type, each.event.usage and each.event.usage["input"], each.event.cost) for each in records]
+
+
+def asking(call, **how):
+    """An agent that asks a model once."""
+    return lambda run: run.do("ask", lambda: run.model("m", {"ask": 1}, call, **how))
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.parametrize(
+    ("answer", "how", "amount"),
+    [
+        ({"cost": {"amount": "0.0125", "currency": "USD"}}, {}, "0.0125"),
+        ({"cost": {"amount": 0.1, "currency": "USD"}}, {}, "0.1"),
+        ({"price": 3}, {"cost": lambda a: {"amount": Decimal(a["price"]), "currency": "USD"}}, "3"),
+        ({"price": 3}, {"cost": lambda a: {"amount": a["nothing"], "currency": "USD"}}, None),
+        ({"cost": {"amount": "much", "currency": "USD"}}, {}, None),
+        ({"cost": "0.0125"}, {}, None),
+        ({}, {"usage": lambda _: {"input": "many"}}, None),
+        ({"usage": {"words": 3}}, {}, None),
+    ],
+)
+def test_what_an_answer_cost_is_in_the_ledger(answer, how, amount):
+    """By what it says, or by the caller's function; what these can't say is unknown, counted, and loses no answer."""
+    with Journal.open("memory:") as journal:
+        assert answer == journal.run(asking(lambda _: answer, **how), run_id="r")
+        costs = journal.state("r").costs
+        assert (Decimal(amount or 0), int(amount is None), 1) == (
+            costs.amount("USD"), costs.count("unpriced"), costs.count("without_usage"),
+        )  # fmt: skip
+
+
+def test_a_failed_call_costs_too():
+    """An answer that a check rejects, and an error that tells its usage, are in the ledger like any other."""
+    usage = {"input_tokens": 7, "output_tokens": 1}
+    price = {"amount": "0.5", "currency": "USD", "source": "reported"}
+
+    class Overloaded(ConnectionError):
+        usage = {"input_tokens": 5, "output_tokens": 0}
+
+    turns = iter([Overloaded("no"), {"usage": usage, "cost": price, "ok": False}, {"usage": usage, "ok": True}])
+
+    def call(_):
+        turn = next(turns)
+        if isinstance(turn, Exception):
+            raise turn
+        return turn
+
+    with Journal.open("memory:") as journal:
+        assert journal.run(asking(call, check=lambda answer: answer["ok"]), run_id="r")["ok"]
+        expected = [("model.failed", 5, None), ("model.failed", 7, price), ("model.completed", 7, None)]
+        assert expected == ended(journal)
+        assert (Decimal("0.5"), 21) == (journal.state("r").costs.amount("USD"), journal.state("r").costs.tokens())
+
+
+def test_a_lost_call_is_counted_as_unknown():
+    """The process died while it waited for an answer: what that one cost nobody knows, and the ledger says so."""
+
+    class Died(BaseException):
+        pass
+
+    def dies(_):
+        raise Died
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(Died):
+            journal.run(asking(dies), run_id="r")
+        journal.run(asking(lambda _: {"usage": {"input_tokens": 7, "output_tokens": 1}}), run_id="r")
+        costs = journal.state("r").costs
+        assert (2, 1, 8) == (costs.count("calls"), costs.count("without_usage"), costs.tokens())
+        assert {"completed": 1, "lost": 1} == {outcome: line["calls"] for outcome, line in costs.lines["m"].items()}
