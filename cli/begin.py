@@ -19,18 +19,23 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 @command(
     "demo",
     examples=[
-        ("runjournal demo", "kill an agent half-way and read its run back"),
-        ("runjournal demo --seed 7 --db /tmp/demo.db", "killed at the same point, in another store"),
+        ("runjournal demo", "kill an agent twice, and watch its run recover"),
+        ("runjournal demo --seed 7 --db /tmp/demo.db", "killed at the same points, in another store"),
     ],
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Which point to kill at.  [default: a random one]")
+@click.option("--seed", type=click.IntRange(min=0), help="Where to kill.  [default: a random one]")
 @pass_app
 def demo(app: App, seed: int | None) -> int:
-    """Kill an agent at a random point while it writes, open the store again, and show that nothing was lost."""
+    """Kill an agent twice at random points, recover its run, and check that all it did was done once.
+
+    What it works on is in a folder beside the store, STORE-demo.
+    """
     from .demo import run_demo
 
+    if app.path is None:
+        raise click.UsageError("expected a store in a file, for the processes of the demo share it; name one with --db")
     chosen = random.SystemRandom().randrange(10_000) if seed is None else seed
-    return run_demo(Path(app.db), chosen, lambda text: click.echo(block(text)))
+    return run_demo(Path(app.path), chosen, lambda text: click.echo(block(text)))
 
 
 @command(

@@ -1,136 +1,186 @@
-"""`runjournal demo`: an agent is killed while it writes, and its run is read back."""
+"""`runjournal demo`: an agent is killed twice while it does things in the world, and does each of them once."""
 
 from __future__ import annotations
 
 import random
 import shlex
-import signal
-import subprocess
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from runjournal.auditing import audit_run
+import click
+
 from runjournal.journal import Journal
-from runjournal.projections.state import RunState
+from runjournal.log.events import CostRecorded
+from runjournal.log.limits import busy_wait_s
+from runjournal.log.sqlite_place import connect
 
-from .output import money, plural
+from .demo_agent import TABLE
+from .demo_evidence import Found, asked, bookings, checks, effects, find, paid
+from .demo_stage import COMMIT, INVOICES, WORLD, Stage, two_points
+from .demo_world import LEDGER, ledger
+from .output import Column, money, plural, table
+from .safe import preview
 
 Say = Callable[[str], None]
+_lives_max: Final = 10
+_preview_chars: Final = 50
+_width: Final = 100
 
 
-class Killed(NamedTuple):
-    """What the killed agent had been told: [(seq, type)] of each append that was acknowledged to it."""
+class Demo(NamedTuple):
+    """One demo: its store, its run, the folder that the agent and the world work in, and where it is told."""
 
-    acknowledged: list[tuple[int, str]]
-    exit_code: int
-
-
-def kill_an_agent(path: Path, run_id: str, rng: random.Random) -> Killed:
-    """Start the scripted agent and kill it (SIGKILL) at a random point while it writes."""
-    point, delay_s = rng.randint(15, 75), rng.uniform(0, 0.006)
-    command = [sys.executable, "-m", "runjournal.cli.demo_agent", str(path), run_id]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:  # noqa: S603 - our own program
-        acknowledged: list[tuple[int, str]] = []
-        lines = iter(agent.stdout or ())
-        for line in lines:
-            acknowledged.append(_acknowledged(line))
-            if len(acknowledged) == point:
-                _sleep(delay_s)
-                agent.send_signal(signal.SIGKILL)
-                break
-        acknowledged += [_acknowledged(line) for line in lines if line.endswith("\n")]
-    return Killed(acknowledged, agent.returncode)
+    path: Path
+    run_id: str
+    folder: Path
+    say: Say
 
 
-def _acknowledged(line: str) -> tuple[int, str]:
-    seq, event_type = line.split()
-    return int(seq), event_type
-
-
-def _sleep(seconds: float) -> None:
-    import time
-
-    time.sleep(seconds)
-
-
-def run_demo(path: Path, seed: int, say: Say) -> int:
-    """Kill an agent, read its run back, and say what is there. Gives the exit code: 0 if nothing committed was lost."""
+def run_demo(path: Path, seed: int, say: Say, world: Sequence[str] = WORLD) -> int:
+    """Tell the story. Gives the exit code: 0 if every promise was kept, by the ledger and the log."""
     with Journal.open(path) as journal:
         run_id = f"demo-{journal.new_run_id()[-12:]}"
-    say(f"1. An agent works in a process of its own, and writes its run {run_id} to {path}.")
-    killed = kill_an_agent(path, run_id, random.Random(seed))  # noqa: S311 - which point to kill at is no secret
-    last_seq, last_type = killed.acknowledged[-1]
-    say(
-        f"   SIGKILL (exit {killed.exit_code}, seed {seed}). "
-        f"The last append it knew to be committed: seq {last_seq}, {last_type}."
-    )
-    with Journal.open(path) as journal:
-        return _read_back(journal, run_id, killed, path, say)
+    demo = Demo(path, run_id, _prepare(path, run_id), say)
+    say(f"1. An agent pays {len(INVOICES)} invoices: run {run_id}, in {path}")
+    say("   It reads a file, asks a model, charges a card, books that in a table of its own; at last it opens")
+    say("   a pull request. Card company, code host and model are another process, with a ledger on disk.")
+    say(f"   Where seed {seed} says, the agent will be killed twice (SIGKILL).")
+    points = two_points(random.Random(seed))  # noqa: S311 - where to kill is no secret
+    with Stage(demo.folder, points, world) as stage:
+        found = _lives(demo, stage)
+    with Journal.open(path, by="demo") as journal:
+        return _end(demo, journal, found)
 
 
-def _read_back(journal: Journal, run_id: str, killed: Killed, path: Path, say: Say) -> int:
-    stored = [(record.seq, record.type) for record in journal.events(run_id)]
-    kept = stored[: len(killed.acknowledged)] == killed.acknowledged
-    more = len(stored) - len(killed.acknowledged)
-    say("\n2. The store is opened again.")
-    say(f"   {plural(len(stored), 'event')} are there, seq 1 to {stored[-1][0]} without a gap.")
-    say(
-        f"   All {len(killed.acknowledged)} acknowledged ones are among them: {'yes' if kept else 'NO'}."
-        + (f" {more} more: committed as it died." if more else "")
+def _lives(demo: Demo, stage: Stage) -> list[Found]:
+    """The agent is started again and again until it ends by itself; a question is answered in between."""
+    found = list[Found]()
+    for part in range(2, 2 + _lives_max):
+        life = stage.live(demo.path, demo.run_id)
+        head = f"\n{part}. {'It starts again' if part > 2 else 'It starts'}:"  # noqa: PLR2004 - 1 is the introduction
+        with Journal.open(demo.path, by="demo") as journal:
+            if life.killed is not None:
+                found.append(find(journal, demo.run_id, life))
+                first, *rest = _killed(found[-1])
+                demo.say(f"{head} killed {first}")
+                for line in rest:
+                    demo.say(f"   {line}")
+            elif life.word.startswith("waiting"):
+                demo.say(f"{head} it waits for a person: nothing that may have happened is sent again.")
+                _answer(demo, journal)
+            else:
+                demo.say(f"{head} {life.word or 'it failed'}")
+                break
+    return found
+
+
+def _prepare(path: Path, run_id: str) -> Path:
+    """A folder with the invoices; the table that the agent writes."""
+    folder = path.with_name(f"{path.name}-demo") / run_id
+    folder.mkdir(parents=True, mode=0o700)
+    for name, total in INVOICES.items():
+        (folder / name).write_text(f"Invoice: {name.removesuffix('.txt')}\nTotal: {total} EUR\n", encoding="utf-8")
+    connection = connect(str(path.absolute()), busy_wait_s)
+    try:
+        connection.execute(TABLE)  # pyright: ignore[reportUnknownMemberType] - apsw's stub on Python 3.11
+    finally:
+        connection.close()
+    return folder
+
+
+def _killed(found: Found) -> Iterator[str]:
+    """What was there when it died, and what becomes of it."""
+    life, state = found.life, found.state
+    if life.killed is not None and life.killed.what != COMMIT:
+        yield f"when the world had done {life.killed.what} (line {life.line}) and not yet answered."
+    else:
+        yield f"after it had committed event {life.committed[-1][0]}, {life.committed[-1][1]}."
+    lost = f"{len(found.lost)} OF THEM LOST" if found.lost else "all of them are there"
+    yield f"committed   {plural(state.seq, 'event')}; this life knew of {len(life.committed)}, {lost}"
+    yield f"kept        {plural(len(found.kept), 'step')}: {', '.join(found.kept)}"
+    if state.steps.open is not None:
+        yield f"open        {state.steps.open.id}: messages, memory and plan are as they were when it began"
+    if found.given_back:
+        yield f"replayed    {', '.join(found.given_back.values())}: what they gave is on record"
+    for word, verdict in (("sent again", "run"), ("asked", "ask")):
+        for each in found.verdicts:
+            if each.verdict == verdict:
+                yield from _wrapped(f"{word:<10}  {each.tool} ({each.policy}): {each.why}")
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(text, _width - 3, subsequent_indent=" " * 12)
+
+
+def _answer(demo: Demo, journal: Journal) -> None:
+    """What a person would do: look at the world, and say in the log what is there."""
+    for question in journal.recover(demo.run_id).questions:
+        same = (one for one in ledger(demo.folder) if (one["what"], one["args"]) == (question.tool, question.args))
+        done = next(same, None)
+        demo.say(f"   asked       did {question.tool} happen? {preview(question.args, _preview_chars)}")
+        if done is not None:
+            note = f"line {done['line']} of {LEDGER}"
+            demo.say(f"   answered    yes: the demo has looked, as a person would; it is {note}")
+            journal.resolve(demo.run_id, question.key, "happened", result=done["result"], note=note)
+        else:
+            note = f"it isn't in {LEDGER}"
+            demo.say(f"   answered    no: the demo has looked, as a person would; {note}")
+            journal.resolve(demo.run_id, question.key, "did_not_happen", note=note)
+
+
+def _end(demo: Demo, journal: Journal, found: Sequence[Found]) -> int:
+    """What is there in the end, and whether that is what was promised."""
+    _show_world(demo, journal)
+    _show_cost(demo, journal, found)
+    demo.say("\n   Checked, by the ledger and the log:")
+    kept = True
+    for check in checks(journal, demo.run_id, demo.folder, found):
+        demo.say(f"   {'ok' if check.kept else 'NO'}  {check.what}")
+        kept = kept and check.kept
+    db = "" if demo.path == Path("runjournal.db") else f"--db {shlex.quote(str(demo.path))} "
+    at = found[0].state.seq if found else 1
+    demo.say("\nLook further:")
+    for command in (f"show {demo.run_id} --tree", f"replay {demo.run_id} --at {at}", f"audit {demo.run_id}"):
+        demo.say(f"   {_program()} {db}{command}")
+    demo.say(f"   cat {shlex.quote(str(demo.folder / LEDGER))}")
+    return 0 if kept else 1
+
+
+def _show_world(demo: Demo, journal: Journal) -> None:
+    demo.say("\n   The world's ledger:")
+    columns = [Column("LINE", right=True), Column("WHAT"), Column("OF"), Column("RESULT"), Column("KEY")]
+    rows = [
+        (one["line"], one["what"], next(iter(one["args"].values())), next(iter(one["result"].values())), one["key"])
+        for one in effects(demo.folder)
+    ]
+    _table(columns, rows, demo.say)
+    demo.say("\n   The agent's table, demo_bookings:")
+    columns = [Column("INVOICE"), Column("EUR", right=True), Column("CHARGE")]
+    booked = bookings(journal, demo.run_id)
+    _table(columns, [(name, money(str(Decimal(cents) / 100)), charge) for name, cents, charge in booked], demo.say)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[object]], say: Say) -> None:
+    for line in table(columns, rows, "   "):
+        say(click.unstyle(line))
+
+
+def _show_cost(demo: Demo, journal: Journal, found: Sequence[Found]) -> None:
+    """The model's bill goes into the run's ledger of costs."""
+    journal.append(demo.run_id, [CostRecorded(str(paid(demo.folder)), "USD", "invoice")])
+    costs = journal.state(demo.run_id).costs
+    replayed = sum(tool in costs.lines for each in found for tool in each.given_back.values())
+    demo.say(
+        f"\n   Cost: {plural(len(asked(demo.folder)), 'question')} to the model, {plural(costs.tokens(), 'token')}, "
+        f"{money(str(costs.amount('USD')))} USD; {plural(replayed, 'answer')} replayed, for nothing."
     )
-    state = journal.state(run_id)
-    say("\n3. Folded, they say where the run was.")
-    _show(state, say)
-    _show_open(state, say)
-    say("\n4. Replayed to two earlier points:")
-    for at in (stored[-1][0] // 3, 2 * stored[-1][0] // 3):
-        then = journal.replay(run_id, at)
-        step = f"in step {then.steps.open.id}" if then.steps.open else "between steps"
-        say(f"   seq {at:>3}: {step}, {plural(then.steps.completed_count, 'step')} done, {_usd(then)} spent")
-    findings = list(audit_run(journal.store, run_id))
-    say("\n5. Audited: chain, sequence, transitions, effects, checkpoints, index tables.")
-    for finding in findings:
-        say(f"   {finding.severity}: seq {finding.seq}: {finding.what}")
-    damaged = any(finding.severity == "error" for finding in findings)
-    say("   No damage: what is open is what the kill left open." if not damaged else "   DAMAGED.")
-    db = "" if path == Path("runjournal.db") else f"--db {shlex.quote(str(path))} "
-    say("\nLook further:")
-    for command in (f"show {run_id}", f"replay {run_id} --at {stored[-1][0] // 2}", f"audit {run_id}"):
-        say(f"   {_program()} {db}{command}")
-    return 0 if kept and not damaged else 1
 
 
 def _program() -> str:
     """How the reader can call us."""
     program = Path(sys.argv[0])
     return "runjournal" if program.name != "runjournal" or program.parent == Path() else shlex.quote(str(program))
-
-
-def _show(state: RunState, say: Say) -> None:
-    step = state.steps.open
-    say(f"   status     {state.status.status}, claimed by {state.status.owner} (epoch {state.status.epoch})")
-    say(f"   done       {plural(state.steps.completed_count, 'step')}: {', '.join(state.steps.completed) or '-'}")
-    say(
-        f"   open step  {f'{step.id} (index {step.index}), what it did to the context is uncommitted' if step else '-'}"
-    )
-    say(f"   memory     {state.memory.committed}")
-    say(
-        f"   cost       {_usd(state)}, {plural(state.costs.tokens(), 'token')}, "
-        f"{plural(state.costs.count('calls'), 'model call')}"
-    )
-
-
-def _usd(state: RunState) -> str:
-    return f"{money(str(state.costs.amount('USD')))} USD"
-
-
-def _show_open(state: RunState, say: Say) -> None:
-    calls = state.calls.open()
-    say(f"   in flight  {'nothing' if not calls else ''}")
-    for call_id, call in calls.items():
-        verdict = (
-            "may have happened: nobody may send it again unasked" if call.unresolved else "may simply be made again"
-        )
-        say(f"              {call_id}: {call.tool}, {call.policy}, started {call.started_at}: {verdict}")

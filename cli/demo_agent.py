@@ -1,84 +1,139 @@
-"""The demo's agent: a scripted run, appended event by event until somebody kills it.
+"""The demo's agent: it pays the invoices of a folder. Written as an agent of yours would be.
 
-    python -m runjournal.cli.demo_agent STORE RUN_ID
+    DEMO_WORLD=ADDRESS python -m runjournal.cli.demo_agent STORE RUN_ID FOLDER
 
-It tells each append that was acknowledged on standard output, as `seq type`, after it was committed.
+It may die anywhere. Called again it goes the same way: steps that are complete are passed, recorded outcomes come back,
+and each tool's policy says what becomes of a call whose outcome was lost. (Your imports are shorter: `from runjournal
+import KEY, Journal, Run, tool`.)
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-import time
+from pathlib import Path
+from typing import Any, Final
 
+from runjournal.failures import RunWaiting
 from runjournal.journal import Journal
-from runjournal.log import events as e
-from runjournal.log import owner
+from runjournal.log.base import RecordedEvent
+from runjournal.run import Run
+from runjournal.tools import KEY, Tx, tool
 
-FILES = ("ledger.csv", "invoices.csv", "contracts.md", "rates.json", "clients.csv", "march.eml", "april.eml", "may.eml")
-MODEL = "claude-sonnet-4-5"
+from .demo_gate import pause, tell
+from .demo_world import request
 
-
-class Agent:
-    """Owns a run, and appends to it."""
-
-    def __init__(self, journal: Journal, run_id: str) -> None:
-        self.journal = journal
-        self.run_id = run_id
-        self.seq = 0
-
-    def begin(self) -> None:
-        """Create the run and claim it, in one append."""
-        plan = [{"id": name, "title": f"check {name}", "status": "todo"} for name in FILES]
-        queued = e.RunQueued("demo", {"folder": "books/2026"}, plan=plan, title="check the books of 2026")
-        self._append(queued, *self._claim(), epoch=0)
-
-    def _claim(self) -> tuple[e.RunClaimed, ...]:
-        me = owner.here()
-        return (
-            e.RunClaimed(
-                worker=self.journal.by, epoch=1, lease_s=60.0, host=me.host, boot_id=me.boot_id, pid_ns=me.pid_ns,
-                pid=me.pid, pid_started=me.started,
-            ),
-        )  # fmt: skip
-
-    def say(self, *events: e.Event) -> None:
-        """Append as the owner; slowly enough for a person to follow."""
-        self._append(*events, epoch=1)
-        time.sleep(0.004)
-
-    def _append(self, *events: e.Event, epoch: int) -> None:
-        records = self.journal.append(self.run_id, events, expect=self.seq, epoch=epoch)
-        self.seq = records[-1].seq
-        for record in records:
-            sys.stdout.write(f"{record.seq} {record.type}\n")
-        sys.stdout.flush()
-
-    def check(self, index: int, name: str) -> None:
-        """One step: read a file, ask a model, book what it found."""
-        read, ask, book = f"read-{name}", f"ask-{name}", f"book-{name}"
-        self.say(e.StepStarted(index, f"check/{name}", "check", "once", 1, 1, key=name))
-        self.say(e.ToolStarted(read, "read_file", {"path": f"books/2026/{name}"}, "idempotent", True, "fail", 1))
-        self.say(e.ToolCompleted(read, 1, result=f"{40 + index} lines of {name}"))
-        self.say(e.ModelStarted(ask, MODEL, f"hash-{name}", f"shape-{name}", 1))
-        usage = {"input": 1200 + 100 * index, "output": 80 + index, "cache_read": 900, "cache_write": 0}
-        cost = {"amount": f"0.0{52 + index}", "currency": "USD", "source": "reported"}
-        self.say(e.ModelCompleted(ask, 1, {"text": f"{name} has one open item"}, usage=usage, cost=cost))
-        self.say(e.MessageAppended("assistant", f"{name} has one open item"))
-        self.say(e.ToolStarted(book, "post_entry", {"file": name, "eur": 100 + index}, "unsafe", False, "ask", 1))
-        self.say(e.ToolCompleted(book, 1, result={"entry": 7000 + index}))
-        self.say(e.MemorySet("checked", [*FILES[: index + 1]]), e.PlanUpdated(name, "done"))
-        self.say(e.StepCompleted(index))
+MODEL: Final = "claude-sonnet-4-5"
+PROMPT: Final = "You keep the books of a small company. Pay each invoice once."
+TABLE: Final = "CREATE TABLE IF NOT EXISTS demo_bookings (run_id TEXT, invoice TEXT, cents INTEGER, charge TEXT)"
+BOOK: Final = "INSERT INTO demo_bookings (run_id, invoice, cents, charge) VALUES (?, ?, ?, ?)"
 
 
-def main(path: str, run_id: str) -> None:
-    """Run until the end, or until killed."""
-    with Journal.open(path, by="demo-agent") as journal:
-        agent = Agent(journal, run_id)
-        agent.begin()
-        for index, name in enumerate(FILES):
-            agent.check(index, name)
-        agent.say(e.RunCompleted({"checked": len(FILES)}))
+# Its tools.
+
+
+def ask_model(question: Any) -> Any:
+    """What `run.model` calls; here a script that the world plays."""
+    return request(os.environ["DEMO_WORLD"], "ask_model", {"request": question})
+
+
+@tool(read_only=True)
+def list_invoices(folder: str) -> list[str]:
+    """Read-only: it may simply be made again."""
+    return sorted(path.name for path in Path(folder).glob("*.txt"))
+
+
+@tool(read_only=True)
+def read_invoice(folder: str, name: str) -> str:
+    """Read-only too."""
+    return (Path(folder) / name).read_text(encoding="utf-8")
+
+
+@tool(policy="keyed")
+def charge_card(invoice: str, cents: int, *, idempotency_key: str = KEY) -> dict[str, Any]:
+    """Keyed: the card company makes one charge for a key, however often it is asked."""
+    charge: dict[str, Any] = request(
+        os.environ["DEMO_WORLD"], "charge_card", {"invoice": invoice, "cents": cents}, idempotency_key
+    )
+    return charge
+
+
+@tool(policy="transactional")
+def book(tx: Tx, run_id: str, invoice: str, cents: int, charge: str) -> None:
+    """Transactional: this row and the record of the call commit together, or neither is there."""
+    tx.execute(BOOK, (run_id, invoice, cents, charge))
+
+
+@tool(policy="unsafe", on_unknown="ask")
+def open_pull_request(title: str, body: str) -> dict[str, Any]:
+    """Unsafe: nothing keeps it from happening twice, so whether it happened is asked of a person."""
+    opened: dict[str, Any] = request(os.environ["DEMO_WORLD"], "open_pull_request", {"title": title, "body": body})
+    return opened
+
+
+# The agent.
+
+
+def pay_invoices(run: Run) -> Any:
+    """A function of its run, called again after a crash."""
+    about: Any = run.input
+    folder: str = about["folder"]
+    run.pin_prompt(identity=PROMPT)
+    if not run.done("plan"):
+        with run.step("plan"):
+            run.message("user", "Pay the invoices, then open a pull request with the bookings.")
+            names = list_invoices(folder)
+            run.plan.set([{"id": name, "title": f"pay {name}", "status": "todo"} for name in names])
+    for task in run.each("pay", run.state.plan.tasks, key=lambda task: task["id"]):
+        name = task["id"]
+        with run.step("pay", key=name):
+            text = read_invoice(folder, name)
+            answer: Any = run.model(MODEL, {"system": PROMPT, "prompt": text}, call=ask_model)
+            run.message("assistant", answer["text"])
+            charged = charge_card(name, answer["cents"])
+            book(run.id, name, answer["cents"], charged["charge"])  # type: ignore[call-arg]  # the journal gives it tx
+            run.memory["paid_cents"] = run.memory.get("paid_cents", 0) + answer["cents"]
+            run.plan.done(task)
+    if not run.done("report"):
+        with run.step("report"):
+            answer = run.model(MODEL, {"system": PROMPT, "prompt": "Sum up what you did."}, call=ask_model)
+            opened = open_pull_request("Bookings of November", answer["text"])
+            run.memory["pull_request"] = opened["number"]
+            run.message("assistant", f"{answer['text']} See pull request {opened['number']}.")
+    return run.state.memory
+
+
+# Its process.
+
+
+class GatedJournal(Journal):
+    """Passes the gate after each commit. Only the demo needs it."""
+
+    def append(self, *args: Any, **how: Any) -> list[RecordedEvent]:
+        """As `Journal.append`."""
+        return _passed(super().append(*args, **how))
+
+    def append_made(self, *args: Any, **how: Any) -> list[RecordedEvent]:
+        """As `Journal.append_made`."""
+        return _passed(super().append_made(*args, **how))
+
+
+def _passed(records: list[RecordedEvent]) -> list[RecordedEvent]:
+    pause(" ".join(["committed", *(f"{record.seq}:{record.type}" for record in records)]))
+    return records
+
+
+def main(path: str, run_id: str, folder: str) -> None:
+    """Run until the end, until a person is asked, or until killed."""
+    with GatedJournal.open(path, by="demo-agent") as journal:
+        try:
+            output = journal.run(pay_invoices, run_id=run_id, input={"folder": folder}, title="pay the invoices")
+        except RunWaiting as waiting:
+            tell(f"waiting {len(waiting.waits)}")
+        else:
+            tell(f"completed {json.dumps(output)}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])
