@@ -14,12 +14,9 @@ from typing import Final, NamedTuple
 import click
 
 from runjournal.journal import Journal
-from runjournal.log.events import CostRecorded
-from runjournal.log.limits import busy_wait_s
-from runjournal.log.sqlite_place import connect
 
 from .demo_agent import TABLE
-from .demo_evidence import Found, asked, bookings, checks, effects, find, paid
+from .demo_evidence import Found, asked, bookings, checks, effects, find
 from .demo_stage import COMMIT, INVOICES, WORLD, Stage, two_points
 from .demo_world import LEDGER, ledger
 from .output import Column, money, plural, table
@@ -44,6 +41,7 @@ def run_demo(path: Path, seed: int, say: Say, world: Sequence[str] = WORLD) -> i
     """Tell the story. Gives the exit code: 0 if every promise was kept, by the ledger and the log."""
     with Journal.open(path) as journal:
         run_id = f"demo-{journal.new_run_id()[-12:]}"
+        journal.define(TABLE)
     demo = Demo(path, run_id, _prepare(path, run_id), say)
     say(f"1. An agent pays {len(INVOICES)} invoices: run {run_id}, in {path}")
     say("   It reads a file, asks a model, charges a card, books that in a table of its own; at last it opens")
@@ -79,16 +77,11 @@ def _lives(demo: Demo, stage: Stage) -> list[Found]:
 
 
 def _prepare(path: Path, run_id: str) -> Path:
-    """A folder with the invoices; the table that the agent writes."""
+    """A folder with the invoices."""
     folder = path.with_name(f"{path.name}-demo") / run_id
     folder.mkdir(parents=True, mode=0o700)
     for name, total in INVOICES.items():
         (folder / name).write_text(f"Invoice: {name.removesuffix('.txt')}\nTotal: {total} EUR\n", encoding="utf-8")
-    connection = connect(str(path.absolute()), busy_wait_s)
-    try:
-        connection.execute(TABLE)  # pyright: ignore[reportUnknownMemberType] - apsw's stub on Python 3.11
-    finally:
-        connection.close()
     return folder
 
 
@@ -170,8 +163,6 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[object]], say: Say
 
 
 def _show_cost(demo: Demo, journal: Journal, found: Sequence[Found]) -> None:
-    """The model's bill goes into the run's ledger of costs."""
-    journal.append(demo.run_id, [CostRecorded(str(paid(demo.folder)), "USD", "invoice")])
     costs = journal.state(demo.run_id).costs
     replayed = sum(tool in costs.lines for each in found for tool in each.given_back.values())
     demo.say(

@@ -92,7 +92,7 @@ def pay_invoices(run: Run) -> Any:
             answer: Any = run.model(MODEL, {"system": PROMPT, "prompt": text}, call=ask_model)
             run.message("assistant", answer["text"])
             charged = charge_card(name, answer["cents"])
-            book(run.id, name, answer["cents"], charged["charge"])  # type: ignore[call-arg]  # the journal gives it tx
+            book(run.id, name, answer["cents"], charged["charge"])
             run.memory["paid_cents"] = run.memory.get("paid_cents", 0) + answer["cents"]
             run.plan.done(task)
     if not run.done("report"):

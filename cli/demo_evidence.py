@@ -100,9 +100,10 @@ def checks(journal: Journal, run_id: str, folder: Path, found: Sequence[Found]) 
     yield Check("the agent's own table has one row for each charge", bookings(journal, run_id) == charges)
     answers = [record.event for record in records if isinstance(record.event, e.ModelCompleted)]
     yield Check("every question to the model was paid once", _paid_once(records, folder, len(answers)))
+    state, whole = journal.state(run_id), journal.replay(run_id)
+    yield Check("the ledger of costs is the model's bill, to the last digit", state.costs.amount("USD") == paid(folder))
     findings = [finding.code for finding in audit_run(journal.store, run_id) if finding.counts]
     yield Check(f"the audit: {', '.join(findings) or 'nothing is wrong'}", not findings)
-    state, whole = journal.state(run_id), journal.replay(run_id)
     yield Check("from a checkpoint or from the first event, the fold is the same, byte for byte", _same(state, whole))
     places = " and ".join(str(each.state.seq) for each in found)
     yield Check(

@@ -140,7 +140,9 @@ def _model(prompt: str) -> tuple[dict[str, Any], str]:
     usage = {"input": 1_200 + len(prompt), "output": 40 + len(text)}
     answer: dict[str, Any] = {"text": text, "cents": int(found[1] + found[2]) if found else 0}
     answer["usage"] = {"input_tokens": usage["input"], "output_tokens": usage["output"]}
-    return answer, str(sum(_USD_PER_TOKEN[name] * count for name, count in usage.items()))
+    price = str(sum(_USD_PER_TOKEN[name] * count for name, count in usage.items()))
+    answer["cost"] = {"amount": price, "currency": "USD"}
+    return answer, price
 
 
 if __name__ == "__main__":

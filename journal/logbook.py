@@ -374,6 +374,14 @@ class Logbook:
         """Rows of a read-only query on the store's tables, see docs/reference/sql.md. Raises InvalidArgument."""
         return self.store.sql(query, params)
 
+    def define(self, statement: str) -> None:
+        """Make, change or drop a table or index of your own in the store's file, for transactional tools.
+
+        One statement, durable: CREATE TABLE, CREATE INDEX, ALTER TABLE, DROP TABLE, DROP INDEX. `IF NOT EXISTS` makes it
+        repeatable at each start. Raises InvalidArgument for anything else, and for our tables; StoreBusy, StoreFull.
+        """
+        self.store.transact(lambda tx: tx.define(statement), durable=True)
+
     def backup(self, target: str | os.PathLike[str]) -> None:
         """A verified copy of the store, while writers go on. The target must not exist. Raises StoreError."""
         self.store.backup(os.fspath(target))

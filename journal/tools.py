@@ -22,7 +22,7 @@ import json
 import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
@@ -234,7 +234,17 @@ def tool(fn: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
     *,
-    policy: Policy | None = None,
+    policy: Literal["transactional"],
+    key: str = "",
+    into: Callable[[Json], Any] | None = None,
+    name: str = "",
+) -> Callable[[Callable[Concatenate[Tx, P], R]], Tool[P, R]]: ...
+
+
+@overload
+def tool(
+    *,
+    policy: Literal["idempotent", "keyed", "unsafe"] | None = None,
     read_only: bool = False,
     timeout_s: float | None = None,
     key: str = "",
@@ -247,20 +257,20 @@ def tool(
 
 
 def tool(
-    fn: Callable[P, R] | None = None,
+    fn: Callable[..., Any] | None = None,
     /,
     *,
     policy: Policy | None = None,
     read_only: bool = False,
     name: str = "",
     **how: Any,
-) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+) -> Any:
     """Make a function, async function or method a tool; with or without arguments. Raises InvalidArgument.
 
     Without a policy a tool is `unsafe`; with `read_only=True`, `idempotent`.
     """
 
-    def make(function: Callable[P, R]) -> Tool[P, R]:
+    def make(function: Callable[..., Any]) -> Tool[..., Any]:
         chosen = policy or ("idempotent" if read_only else "unsafe")
         made = Tool(function, name or function.__name__, chosen, read_only, **how)
         _check(made)

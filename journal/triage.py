@@ -32,6 +32,11 @@ class Judged(NamedTuple):
     verdict: Verdict
     why: str
 
+    @property
+    def call_id(self) -> str:
+        """Its id, for `Journal.resolve`: the key."""
+        return self.key
+
 
 def judge(call: Call, now: str) -> tuple[Verdict, str]:
     """The verdict of a call at a time (UTC text), by the policy that was frozen when it was started."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from model.lab import Lab
 from model.product import Product
@@ -17,7 +16,7 @@ from model.programs import Program
 from runjournal import Journal, tool
 from runjournal import failures as f
 from runjournal.log.clock import FakeClock
-from runjournal.log.errors import StoreFull
+from runjournal.log.errors import InvalidArgument, StoreFull
 from runjournal.projections.state import RunState
 from runjournal.run import Run
 from runjournal.tools import Tx
@@ -173,11 +172,44 @@ def book(tx: Tx, item: str, fail: bool = False) -> int:
 
 @pytest.fixture
 def bookings(journal: Journal) -> Any:
-    path = journal.store.info()["path"]
-    connection = apsw.Connection(path)
-    connection.execute("CREATE TABLE bookings (item TEXT PRIMARY KEY)")
-    yield lambda: [item for (item,) in connection.execute("SELECT item FROM bookings ORDER BY item")]
-    connection.close()
+    journal.define("CREATE TABLE bookings (item TEXT PRIMARY KEY)")
+    return lambda: [item for (item,) in journal.sql("SELECT item FROM bookings ORDER BY item")]
+
+
+def test_tables_of_your_own(journal: Journal, bookings: Any) -> None:
+    """They are made, changed and dropped, each in a durable transaction of its own."""
+    journal.define("CREATE TABLE IF NOT EXISTS bookings (other TEXT)")
+    journal.define("CREATE INDEX by_item ON bookings (item)")
+    journal.define("CREATE TABLE copies AS SELECT item FROM bookings")
+    assert 1 == journal.run(lambda run: run.do("a", book, "x"), run_id="r")
+    journal.define("ALTER TABLE bookings ADD COLUMN cents INTEGER")
+    assert ([("x", None)], []) == (journal.sql("SELECT * FROM bookings"), journal.sql("SELECT * FROM copies"))
+    journal.define("DROP INDEX by_item")
+    journal.define("DROP TABLE copies")
+    with pytest.raises(InvalidArgument, match="copies"):
+        journal.sql("SELECT * FROM copies")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DROP TABLE events", "ALTER TABLE runs ADD COLUMN x", "CREATE INDEX i ON events (type)", "PRAGMA foreign_keys = ON",
+     "CREATE TABLE x AS SELECT body FROM events", "DELETE FROM events", "UPDATE sqlite_master SET sql = ''",
+     "CREATE TRIGGER t AFTER INSERT ON events BEGIN SELECT 1; END", "CREATE VIEW v AS SELECT 1", "ATTACH 'x' AS x",
+     "DROP TRIGGER events_not_deleted", "CREATE TEMP TABLE t (x)", "VACUUM", "COMMIT", "DROP INDEX runs_by_status",
+     "CREATE TABLE t (x); DROP TABLE events", "nonsense"],
+)  # fmt: skip
+def test_what_a_definition_may_not_do(journal: Journal, statement: str) -> None:
+    """Our tables, triggers, views, settings and control of the transaction are refused, and nothing is left of it."""
+    before = journal.sql("SELECT name, sql FROM sqlite_schema ORDER BY name")
+    with pytest.raises(InvalidArgument, match=r"^define: "):
+        journal.define(statement)
+    assert before == journal.sql("SELECT name, sql FROM sqlite_schema ORDER BY name")
+
+
+def test_a_store_in_memory_has_no_tables() -> None:
+    """It says so."""
+    with Journal.open("memory:") as journal, pytest.raises(InvalidArgument, match="no tables"):
+        journal.define("CREATE TABLE t (x)")
 
 
 def test_the_effect_of_a_transactional_tool_commits_with_its_outcome(journal: Journal, bookings: Any) -> None:

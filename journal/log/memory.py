@@ -178,6 +178,10 @@ class _Transaction(_Reads):
         """Raise InvalidArgument: there is no SQL here."""
         raise InvalidArgument("tx.execute: a store in memory knows no SQL; use a SQLite store")
 
+    def define(self, query: str) -> None:
+        """Raise InvalidArgument: there is no SQL here."""
+        raise InvalidArgument("define: a store in memory has no tables; use a SQLite store")
+
     def _runs(self) -> list[str]:
         self._open()
         return [key[0] for key in {**self.tables["runs"], **self.changes["runs"]}]

@@ -111,14 +111,23 @@ class SQLiteTransaction(SQLiteReads):
 
         A statement that fails changes nothing, and the tool may go on; unless SQLite rolled everything back.
         """
+        return self._own("tx.execute", query, tuple(params), _authorize)
+
+    def define(self, query: str) -> None:
+        """Make, change or drop a table or index of the user's own. Raises InvalidArgument for anything else."""
+        self._own("define", query, (), _authorize_define)
+
+    def _own(
+        self, what: str, query: str, params: tuple[Any, ...], authorizer: Callable[..., int]
+    ) -> list[tuple[Any, ...]]:
         self.check()
         connection = self._connection
-        connection.authorizer = _authorize
+        connection.authorizer = authorizer
         connection.set_progress_handler(self._overdue, _STEPS_BETWEEN_LOOKS)
         try:
             if self._overdue():
                 raise apsw.InterruptError  # noqa: TRY301 - the same end as SQLite's own
-            return fetch(connection, query, tuple(params), can_cache=False)  # a cached one would bypass the authorizer
+            return fetch(connection, query, params, can_cache=False)  # a cached one would bypass the authorizer
         except apsw.InterruptError:
             self.failed = TimeoutError(f"the transaction took longer than transaction_s_max = {transaction_s_max}")
             raise self.failed from None
@@ -126,7 +135,7 @@ class SQLiteTransaction(SQLiteReads):
             if not connection.in_transaction:
                 self.failed = translate(error, self._path)
                 raise self.failed from error
-            raise InvalidArgument(f"tx.execute: {error}") from error
+            raise InvalidArgument(f"{what}: {error}") from error
         finally:
             connection.set_progress_handler(None)
             connection.authorizer = None
@@ -218,3 +227,25 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     else:
         allowed = action in _ON_NOTHING
     return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+
+_ON_SCHEMA: Final = frozenset({"sqlite_master", "sqlite_schema"})
+_DEFINES: Final = {
+    apsw.SQLITE_CREATE_TABLE: 0,
+    apsw.SQLITE_DROP_TABLE: 0,
+    apsw.SQLITE_ALTER_TABLE: 1,
+    apsw.SQLITE_CREATE_INDEX: 1,
+    apsw.SQLITE_DROP_INDEX: 1,
+    apsw.SQLITE_REINDEX: 0,
+}
+"""What a definition may do, and which of its two names is the one that must not be ours."""
+
+
+def _authorize_define(action: int, first: str | None, second: str | None, *more: str | None) -> int:
+    """Whether a definition may do this. SQLite itself refuses to write the schema but by such statements."""
+    if action in _DEFINES:
+        name = ((first, second)[_DEFINES[action]] or "").lower()
+        return apsw.SQLITE_OK if name not in _OURS and not name.startswith("sqlite_") else apsw.SQLITE_DENY
+    if action in _ON_TABLES and (first or "").lower() in _ON_SCHEMA:
+        return apsw.SQLITE_OK
+    return _authorize(action, first, second, *more)

@@ -164,6 +164,13 @@ class Transaction(Reading, Protocol):
         """
         ...
 
+    def define(self, query: str) -> None:
+        """Make, change or drop a table or index of the user's own, beside ours; one statement.
+
+        Raises InvalidArgument for anything else, and where a store knows no SQL.
+        """
+        ...
+
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
 
