@@ -114,8 +114,8 @@ def _tools(policy: str) -> Callable[..., Any]:
     if policy == "keyed":
 
         @tool(policy="keyed")
-        def send(x: int, *, idempotency_key: str = "") -> int:
-            return x
+        def send(x: int, *, idempotency_key: str = "") -> str:
+            return f"{idempotency_key} {x}"
 
         return send
 

@@ -377,8 +377,8 @@ class Logbook:
     def define(self, statement: str) -> None:
         """Make, change or drop a table or index of your own in the store's file, for transactional tools.
 
-        One statement, durable: CREATE TABLE, CREATE INDEX, ALTER TABLE, DROP TABLE, DROP INDEX. `IF NOT EXISTS` makes it
-        repeatable at each start. Raises InvalidArgument for anything else, and for our tables; StoreBusy, StoreFull.
+        One statement, durable: CREATE TABLE, CREATE INDEX, ALTER TABLE, DROP TABLE, DROP INDEX. `IF NOT EXISTS` makes
+        it repeatable at each start. Raises InvalidArgument for anything else, and for our tables; StoreBusy, StoreFull.
         """
         self.store.transact(lambda tx: tx.define(statement), durable=True)
 

@@ -31,7 +31,8 @@ class Costs:
     """See the module.
 
     `lines` are {model: {completed|failed|lost: {calls, input, output, cache_read, cache_write, reasoning,
-    without_usage, unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source: amount}}.
+    without_usage, unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source:
+    amount}}.
     """
 
     VERSION: ClassVar[int] = 2
