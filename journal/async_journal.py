@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Unpack
 
@@ -12,7 +12,7 @@ from runjournal.log.base import Json
 from . import failures as f
 from .async_run import AsyncCore, AsyncDriver, AsyncRun
 from .calling import Caller
-from .journal import Journal, RunOptions
+from .journal import LEFT_ALONE, Journal, RunOptions
 from .line import Line
 from .running import Claim, Runner, code_version
 
@@ -20,7 +20,11 @@ AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
 
 class AsyncJournal(Journal):
-    """A journal whose `run_async` runs asyncio agents. Its other verbs are those of `Journal`, and don't wait."""
+    """A journal whose `run_async` runs asyncio agents. Its other verbs are those of `Journal`, and don't wait.
+
+    Appends are made in the loop's own thread, so that no cancel comes between one and what it means: a durable one
+    holds the loop for as long as the disk takes.
+    """
 
     async def run_async(
         self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]
@@ -28,6 +32,26 @@ class AsyncJournal(Journal):
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         run_id = self.begin(agent, run_id, input, **how)
         return await AsyncRunner(self).run_async(agent, run_id)
+
+    async def recover_all_async(
+        self, agents: Mapping[str, AsyncAgent], *, concurrency: int = 8
+    ) -> dict[str, Json | BaseException]:
+        """Go on with every run whose kind has an agent here, so many at a time; see `Journal.recover_all`."""
+        places, found = asyncio.Semaphore(concurrency), dict[str, Json | BaseException]()
+
+        async def go_on(run_id: str, agent: AsyncAgent) -> None:
+            async with places:
+                try:
+                    found[run_id] = await AsyncRunner(self).run_async(agent, run_id)
+                except LEFT_ALONE:
+                    return
+                except (Exception, f.Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
+                    found[run_id] = error
+
+        async with asyncio.TaskGroup() as group:
+            for run_id, kind in self.unfinished(agents):
+                group.create_task(go_on(run_id, agents[kind]))
+        return found
 
 
 class AsyncRunner(Runner):

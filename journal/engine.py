@@ -49,6 +49,7 @@ class Core:
         self.same_code = bool(code_version) and code_version == known_code
         self.entry: Entry | None = None
         self.stopped: BaseException | None = None
+        self.refused: f.StepDone | None = None  # for what was asked last; whoever swallows it may enter the open step
         self.leaving = False  # the run's caller cancelled
         self.heard: set[int] = set()  # ends and failures that this call of the agent was told, by their place
         self.passed: set[str] = set()  # each `do` that it has passed
@@ -70,6 +71,8 @@ class Core:
 
     def alive(self) -> None:
         """Raise the stop again, if there was one: catching it is of no use."""
+        if self.refused is not None:
+            self.stop(self.refused)
         if self.stopped is not None:
             raise f.again(self.stopped)
         if IN_TOOL.get() is self:
@@ -83,6 +86,11 @@ class Core:
         if self.stopped is None:
             self.stopped = stop
         self.driver.ring()
+
+    def refuse(self, mistake: f.StepDone) -> NoReturn:
+        """A block isn't done twice. Going on behind it would leave out what is in the same `try`, or lose its result."""
+        self.refused = mistake
+        raise mistake
 
     def halt(self, stop: BaseException) -> NoReturn:
         """Stop, here."""
@@ -134,7 +142,7 @@ class Core:
         step_id, kind = (f"{name}#{uses + 1}" if uses else id_of(name, key)), "repeat" if repeat else "once"
         self.check_kind(step_id, kind)
         if self.line.done(step_id) is not None:
-            raise f.StepDone(done_text(step_id, name, key))
+            self.refuse(f.StepDone(done_text(step_id, name, key)))
         return step_id, kind, uses > 0 and self.turns.get(name) != uses
 
     def check_name(self, name: str, key: str | int | None) -> None:
@@ -146,6 +154,9 @@ class Core:
 
     def check_kind(self, step_id: str, kind: str) -> None:
         """An id is of one kind for ever: else a `do` would give back what a block has left, which is nothing."""
+        opened = self.state.steps.open
+        if opened is not None and opened.id == step_id:
+            self.refused = None
         self.alive()
         if self.inside:
             raise f.NestedStep(
@@ -181,8 +192,11 @@ class Core:
         if self.line.done(step_id) is not None:
             self.tell_failure(step_id)
             if step_id in self.passed:
-                raise f.StepDone(
-                    f"step {step_id} was asked for twice: in a loop give each its own key, run.do({name!r}, fn, key=…)"
+                self.refuse(
+                    f.StepDone(
+                        f"step {step_id} was asked for twice: in a loop give each its own key, "
+                        f"run.do({name!r}, fn, key=…)"
+                    )
                 )
             return step_id, True
         begun = step_id in state.steps.attempts or (state.steps.open is not None and state.steps.open.id == step_id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from runjournal.log import events as e
 from runjournal.log.base import Json
@@ -13,13 +13,16 @@ from runjournal.log.errors import NotNewest
 from runjournal.projections.plan import Task
 
 from .budget import Budget
-from .failures import Mistake, RunBusy, RunNotDue, RunWaiting
+from .failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from .logbook import Logbook, Place
 from .recovery import Recovery, recover
 from .running import Agent, Claim, Runner
 
 __all__ = ["Journal", "Place"]
 Messages = Sequence[Mapping[str, Any]]
+UNFINISHED: Final = ("running", "waiting", "scheduled_retry", "queued")
+LEFT_ALONE: Final = (RunBusy, RunNotDue, RunWaiting)
+"""What a run that can't go on now tells whoever goes on with all of them."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -103,25 +106,26 @@ class Journal(Logbook):
         """What a run would go on with, and a verdict for each call that was open. Reads only; `.take()` claims it."""
         return recover(self, run_id, lambda resume: Runner(self).claim(run_id, resume=resume))
 
-    def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | Exception]:
-        """Go on with every run whose kind has an agent here and that may go on.
+    def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | BaseException]:
+        """Go on with every run whose kind has an agent here and that may go on, one after another.
 
-        That is: queued, due, woken, or without a living owner. Gives {run id: output, or what was raised}; runs that
-        wait or are busy are left out.
+        That is: queued, due, woken, or without a living owner. Gives {run id: output, or what was raised, PlanChanged
+        and StepDiverged included}; runs that wait or are busy are left out.
         """
-        found: dict[str, Json | Exception] = {}
-        for status in ("running", "queued", "waiting", "scheduled_retry"):
-            for head in list(self.runs(status=(status,))):
-                agent = agents.get(head.kind)
-                if agent is None or self.store.imported(head.run_id) is not None:
-                    continue
-                try:
-                    found[head.run_id] = Runner(self).run(agent, head.run_id)
-                except (RunBusy, RunNotDue, RunWaiting):
-                    continue
-                except Exception as error:  # noqa: BLE001 - each run has its own end, and is told of
-                    found[head.run_id] = error
+        found: dict[str, Json | BaseException] = {}
+        for run_id, kind in self.unfinished(agents):
+            try:
+                found[run_id] = Runner(self).run(agents[kind], run_id)
+            except LEFT_ALONE:
+                continue
+            except (Exception, Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
+                found[run_id] = error
         return found
+
+    def unfinished(self, kinds: Container[str]) -> list[tuple[str, str]]:
+        """(run id, kind) of each run of these kinds that hasn't ended, those that have run before first."""
+        heads = [head for status in UNFINISHED for head in self.runs(status=(status,)) if head.kind in kinds]
+        return [(head.run_id, head.kind) for head in heads if self.store.imported(head.run_id) is None]
 
     # What others say to a run.
 

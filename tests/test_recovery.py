@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from runjournal.async_journal import AsyncJournal
+from runjournal.failures import RunBusy
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
+from runjournal.log.limits import lease_s
+from runjournal.running import Runner
 from runjournal.testing.generate import claim
+from runjournal.tools import tool
 from runjournal.triage import judge
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"
@@ -80,3 +87,120 @@ def test_recover_all_goes_on_with_what_may_go_on():
 
         assert {"r": "ok"} == journal.recover_all({"k": agent})
         assert "queued" == journal.head("q").status
+
+
+def test_recover_all_goes_past_a_run_that_cannot_go_on():
+    """Code that goes another way than the log stops its own run, once; the others go on, and it is told of."""
+
+    def begun(journal, run_id):
+        def agent(run):
+            with run.step("old"):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(agent, run_id=run_id, kind="k")
+
+    calls = []
+
+    def agent(run):
+        calls.append(run.id)
+        with run.step("old" if run.id == "b" else "new"):
+            run.memory["done"] = True
+        return "ok"
+
+    with Journal.open("memory:") as journal:
+        for run_id in "abc":
+            begun(journal, run_id)
+        found = journal.recover_all({"k": agent})
+        assert {"a": "PlanChanged", "b": "str", "c": "PlanChanged"} == {k: type(v).__name__ for k, v in found.items()}
+        assert ["a", "b", "c"] == sorted(calls)
+        assert ["queued", "completed", "queued"] == [journal.head(run_id).status for run_id in "abc"]
+
+
+def test_recover_all_of_asyncio_agents():
+    """They go on at the same time, as many as are allowed; each has its own end."""
+    running, most = 0, 0
+
+    async def agent(run):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        async with run.step("s"):
+            await asyncio.sleep(0)
+        running -= 1
+        if run.id == "r1":
+            raise ValueError("no")
+        return run.id
+
+    with AsyncJournal.open("memory:") as journal:
+        for number in range(5):
+            journal.enqueue("k", run_id=f"r{number}")
+        found = asyncio.run(journal.recover_all_async({"k": agent}, concurrency=2))
+        assert ["r0", "ValueError", "r2", "r3", "r4"] == [
+            type(found[run_id]).__name__ if run_id == "r1" else found[run_id] for run_id in sorted(found)
+        ]
+        assert 2 == most
+
+
+def test_twenty_recoveries_of_one_attempt_are_the_bound():
+    """A step in which calls end, but that never does, is not tried for ever: the 21st recovery ends the run."""
+
+    class Died(BaseException):
+        pass
+
+    @tool
+    def ping(n):
+        return n
+
+    entries = []
+
+    def agent(run):
+        with run.step("s"):
+            entries.append(1)
+            for n in range(len(entries)):
+                ping(n)
+            raise Died
+
+    clock = FakeClock()
+    with Journal.open("memory:", clock=clock) as journal:
+        journal.enqueue("k", run_id="r")
+        runner = Runner(journal, {})
+        for _ in range(21):
+            claim = runner.claim("r")
+            run, _, _ = runner.open(claim)
+            with pytest.raises(Died):
+                agent(run)
+            clock.elapsed_s += 2 * lease_s
+        assert runner.claim("r") is None
+        status = journal.state("r").status
+        assert ("failed", "restart_loop", 21, 21) == (status.status, status.cause, status.recoveries, len(entries))
+        assert "within one attempt" in status.error["message"]
+
+
+def test_a_lease_that_ran_out_is_renewed_before_a_call_or_nothing_is_sent():
+    """A process that slept past its lease looks before it sends: still its run, or another's by now."""
+    sent = []
+
+    @tool
+    def ping(n):
+        sent.append(n)
+        return n
+
+    clock = FakeClock()
+    with Journal.open("memory:", clock=clock) as journal:
+
+        def agent(run):
+            with run.step("s"):
+                ping(1)
+                clock.elapsed_s += 2 * lease_s
+                ping(2)
+                before = journal.head("r").lease_until
+                clock.elapsed_s += 2 * lease_s
+                other = Journal(journal.store, by="other").claim("r")
+                assert (2, True) == (other.epoch, before > 2 * lease_s)
+                ping(3)
+
+        with pytest.raises(RunBusy):
+            journal.run(agent, run_id="r")
+        assert [1, 2] == sent
+        assert "running" == journal.head("r").status
