@@ -25,6 +25,7 @@ from runjournal.log.limits import (
     plan_tasks_max,
     states_cached_max,
     step_calls_max,
+    tags_max,
 )
 from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
@@ -378,6 +379,8 @@ def _check_size(batch: Batch) -> None:
 def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
     """Folded state is bounded: an event that would break a bound is refused."""
     kind = rec.type
+    if isinstance(rec.event, e.RunQueued) and len(rec.event.tags or ()) > tags_max:
+        raise TooLarge(f"run {rec.run_id}: {len(rec.event.tags or ())} tags, a run may have tags_max = {tags_max}")
     if kind in ("memory.set", "plan.set", "plan.updated"):
         if state.memory.bytes > memory_bytes_max:
             raise TooLarge(

@@ -41,6 +41,13 @@ class Sent(NamedTuple):
     cancelled: BaseException | None
 
 
+class Recorded(NamedTuple):
+    """Where an outcome was recorded, and the cancellation of its asker, if one came while the log couldn't be told."""
+
+    at: int
+    cancelled: BaseException | None
+
+
 class Sender:
     """Sends the calls of one run. `testify` appends what a fenced owner may still say."""
 
@@ -99,15 +106,18 @@ class Sender:
         cut = ended.cancelled is not None and not leaving
         events, failure, word = self._ending(target, call_id, attempt, ended, before, args, cut=cut)
         try:
-            at = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
+            recorded = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
-        entry.script.append(Line(at, "tell", call_id, 0))
-        if cut:
-            entry.cuts.add(at)
-        again = bool(getattr(events[-1], "again", False))
-        return Sent(at, _value(events[-1]), failure, again, ended.cancelled)
+        entry.script.append(Line(recorded.at, "tell", call_id, 0))
+        late = None if cut or leaving else recorded.cancelled
+        if late is not None:
+            yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
+        if cut or late is not None:
+            entry.cuts.add(recorded.at)
+        again = bool(getattr(events[-1], "again", False)) and late is None
+        return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
 
     def _send(
         self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
@@ -165,16 +175,20 @@ class Sender:
         failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
         return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
 
-    def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[int]:
-        """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost."""
+    def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[Recorded]:
+        """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost.
+
+        A cancel that comes meanwhile waits for it.
+        """
+        cancelled: BaseException | None = None
         for wait_s in (*record_waits_s, None):
             try:
-                return (yield from self.core.record(*events))
+                return Recorded((yield from self.core.record(*events)), cancelled)
             except StoreError as error:
                 if wait_s is not None and isinstance(error, StoreUnavailable):
-                    yield Invoke(
-                        partial(self.core.line.clock.sleep, wait_s), cuttable=False, timeout_s=None, late=_nothing
-                    )
+                    sleep = partial(self.core.line.clock.sleep, wait_s)
+                    waited: Ended = yield Invoke(sleep, cuttable=False, timeout_s=None, late=_nothing)
+                    cancelled = cancelled or waited.cancelled
                     continue
                 if result is NOTHING:
                     raise

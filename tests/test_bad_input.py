@@ -639,6 +639,8 @@ def test_what_is_alike_stays_apart(value, journal):
         ("B96", lambda j: j.replay("r", 2**64), InvalidArgument, ("run r has the events 1 to 1",)),
         ("B97", lambda j: list(j.runs(status=["gone"])), InvalidArgument, ("status: expected one of queued", "'gone'")),
         ("B98", lambda j: j.sql("DELETE FROM events"), InvalidArgument, ()),
+        ("B99", lambda j: j.enqueue("k", run_id="t", tags={str(n): "" for n in range(65)}), TooLarge,
+         ("65 tags", "tags_max = 64")),
     ],
 )  # fmt: skip
 def test_call(row, call, kind, says, journal):

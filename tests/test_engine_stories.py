@@ -1,10 +1,12 @@
 """What the engine is for: agents that die at the worst moment, and go on as if nothing had been."""
 
+import asyncio
 import json
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from model.lab import Lab
 from model.product import Product
 from model.programs import Program
 
-from runjournal import Journal, tool
+from runjournal import AsyncJournal, AsyncRun, Journal, tool
 from runjournal import failures as f
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, StoreFull
@@ -192,11 +194,11 @@ def test_tables_of_your_own(journal: Journal, bookings: Any) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["DROP TABLE events", "ALTER TABLE runs ADD COLUMN x", "CREATE INDEX i ON events (type)", "PRAGMA foreign_keys = ON",
+    ["DROP TABLE events", "ALTER TABLE runs ADD COLUMN x", "CREATE INDEX i ON events (type)",
      "CREATE TABLE x AS SELECT body FROM events", "DELETE FROM events", "UPDATE sqlite_master SET sql = ''",
      "CREATE TRIGGER t AFTER INSERT ON events BEGIN SELECT 1; END", "CREATE VIEW v AS SELECT 1", "ATTACH 'x' AS x",
      "DROP TRIGGER events_not_deleted", "CREATE TEMP TABLE t (x)", "VACUUM", "COMMIT", "DROP INDEX runs_by_status",
-     "CREATE TABLE t (x); DROP TABLE events", "nonsense"],
+     "CREATE TABLE t (x); DROP TABLE events", "PRAGMA foreign_keys = ON", "nonsense"],
 )  # fmt: skip
 def test_what_a_definition_may_not_do(journal: Journal, statement: str) -> None:
     """Our tables, triggers, views, settings and control of the transaction are refused, and nothing is left of it."""
@@ -375,7 +377,49 @@ def test_an_effect_that_the_log_cannot_be_told_of(journal: Journal, monkeypatch:
         return "receipt"
 
     monkeypatch.setattr(journal, "append", full)
-    with pytest.raises(f.EffectNotRecorded) as caught:
+    with pytest.raises(f.EffectNotRecorded, match="pay ended, and the log couldn't be told") as caught:
         journal.run(lambda run: run.do("a", pay), run_id="r")
     assert ("receipt", 1) == (caught.value.result, len(sent))
     assert "running" == journal.state("r").status.status
+
+
+def test_a_cancel_while_the_log_cannot_be_told_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome is recorded first, and marked: its asker was cancelled, and is cancelled then."""
+    failures = iter([True, True, False])
+    asked: list[asyncio.Task[Any]] = []
+    seen: list[str] = []
+
+    @tool
+    async def pay() -> str:
+        return "receipt"
+
+    async def agent(run: AsyncRun) -> str:
+        async with run.step("a"):
+            asked.append(asyncio.create_task(pay()))
+            with suppress(asyncio.CancelledError):
+                await asked[0]
+                seen.append("told")
+        return "done"
+
+    class Clock(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            loop.call_soon_threadsafe(asked[0].cancel)
+            super().sleep(seconds)
+
+    with AsyncJournal.open("memory:", clock=Clock()) as journal:
+        append = journal.append
+
+        def full(run_id: Any, events: Any = (), **how: Any) -> Any:
+            if [each.TYPE for each in events] == ["tool.completed"] and next(failures):
+                raise StoreFull("full")
+            return append(run_id, events, **how)
+
+        monkeypatch.setattr(journal, "append", full)
+        loop = asyncio.new_event_loop()
+        try:
+            assert "done" == loop.run_until_complete(journal.run_async(agent, run_id="r"))
+        finally:
+            loop.close()
+        expected = ["tool.started", "tool.completed", "note.added"]
+        assert expected == [each.type for each in journal.events("r") if each.type.startswith(("tool.", "note."))]
+        assert [] == seen
