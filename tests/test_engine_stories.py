@@ -127,6 +127,7 @@ def test_the_pull_request_with_a_hook_goes_on_alone(tmp_path: Path) -> None:
     assert ["open_pr"] == machine.ledger
 
 
+@pytest.mark.requirement("R5", "R13")
 @pytest.mark.parametrize("where", ["memory", "sqlite"])
 def test_context_is_never_doubled(where: str) -> None:
     """Messages, counts and plan of an agent that is killed at 300 random points are those of one that isn't."""

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from runjournal.failures import RunFailed
 from runjournal.histories import UNKNOWN, anthropic, openai_chat, openai_responses
+from runjournal.journal import Journal
+from runjournal.log.clock import FakeClock
+from runjournal.log.limits import lease_s
 from runjournal.projections.transcript import Message
+from runjournal.running import Runner
+from runjournal.tools import tool
 
 
 def use(call_id: str) -> dict[str, object]:
@@ -76,3 +84,38 @@ def test_openai_responses_keeps_reasoning_with_its_partner():
     ]
     expected = [reasoning, call, {"type": "function_call_output", "call_id": "a", "output": UNKNOWN}]
     assert expected == openai_responses(messages)
+
+
+@pytest.mark.requirement("R70")
+def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
+    """An open call is told as unknown by an event, once, and the history pairs it with a truthful result."""
+
+    class Died(BaseException):
+        pass
+
+    @tool(name="pay_of_a_history")
+    def pay():
+        raise Died
+
+    def agent(run):
+        if not run.done("pay"):
+            with run.step("pay"):
+                run.message("assistant", [use("a")])
+                run.message("tool", [result("a") | {"content": pay()}])
+
+    clock = FakeClock()
+    with Journal.open(tmp_path / "runs.db", clock=clock) as journal:
+        journal.enqueue("k", run_id="r")
+        runner = Runner(journal, {"pay_of_a_history": pay})
+        with pytest.raises(Died):
+            agent(runner.open(runner.claim("r"))[0])
+        clock.elapsed_s += 2 * lease_s
+        with pytest.raises(RunFailed, match="unsafe_in_flight"):
+            journal.run(agent, run_id="r")
+        with pytest.raises(RunFailed, match="unsafe_in_flight"):
+            journal.run(agent, run_id="r")
+        resolved = [each.event.outcome for each in journal.events("r", types=("tool.resolved",))]
+        assert ["unknown"] == resolved
+        assert [{"role": "assistant", "content": [use("a")]}, {"role": "user", "content": [unknown("a")]}] == anthropic(
+            journal.messages("r")
+        )
