@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -179,6 +179,10 @@ class Appender:
                 self._cache[checkpoint.run_id] = Cached(state, max(checkpoint.seq, entry.checkpointed))
 
 
+NO_ROWS: Final = index.Rows()
+"""What most events have to say to the index tables; nothing is ever put in here."""
+
+
 class _Append:
     """One append, inside its transaction."""
 
@@ -189,7 +193,7 @@ class _Append:
         self.before = tx.head(batch.run_id)
         self.head = self.before or Head(batch.run_id)
         self.state: RunState | None = None
-        self.rows = index.Rows()
+        self.rows = NO_ROWS
         self.records: list[RecordedEvent] = []
 
     def run(self) -> list[RecordedEvent]:
@@ -200,8 +204,8 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         self.state = self.appender.cached(self.tx, head)
-        claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])  # the rest is its owner's
-        if self.state is None and (self.before is None or batch.epoch or claims):
+        claims = len(batch.drafts) > 1 and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
+        if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
             self.state = self.appender.load(self.tx, head, batch.drafts[0].event)
         return self._write(Gate(head, batch.epoch, self))
 
@@ -230,7 +234,9 @@ class _Append:
         return self.state
 
     def _write(self, gate: Gate) -> list[RecordedEvent]:
-        head, records, rows, blobs = self.head, self.records, list[tuple[int, str, bytes]](), dict[str, bytes]()
+        head, records = self.head, self.records
+        rows: list[tuple[int, str, bytes]] = []
+        blobs: dict[str, bytes] = {}
         for draft in self.batch.drafts:
             epoch = gate.epoch
             gate.admit(draft)
@@ -285,6 +291,8 @@ class _Append:
         """Fold the event in, and note what it means for the index tables."""
         if rec.type in index.INDEXED and self.head.status != "imported":
             state = self.facts()
+            if self.rows is NO_ROWS:
+                self.rows = index.Rows()
             if isinstance(rec.event, e.StepStarted | e.StepCompleted | e.StepFailed):
                 self._check_step(state, rec.event)
             index.apply(state, rec, self.rows, self._args_at)

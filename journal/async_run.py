@@ -10,9 +10,9 @@ import contextvars
 import copy
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -369,6 +369,12 @@ class AsyncRun(Context):
                 await asyncio.wait(tasks, timeout=1)
 
     # Calls.
+
+    @overload
+    async def call(self, tool: Tool[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    async def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     async def call(self, tool: Tool[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a tool: its recorded outcome, or a live one; see `Run.call`."""

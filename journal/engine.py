@@ -88,7 +88,7 @@ class Core:
         self.driver.ring()
 
     def refuse(self, mistake: f.StepDone) -> NoReturn:
-        """A block isn't done twice. Going on behind it would leave out what is in the same `try`, or lose its result."""
+        """A block isn't done twice. Going on behind it would leave out the rest of its `try`, or lose its result."""
         self.refused = mistake
         raise mistake
 

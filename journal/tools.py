@@ -32,6 +32,7 @@ from runjournal.log.store import Transaction
 from .failures import NotInRun
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 Policy = Literal["transactional", "idempotent", "keyed", "unsafe"]
 Word = tuple[str, Json]
@@ -122,7 +123,13 @@ class Tool(Generic[P, R]):
         result: R = caller.call_tool(self, args, kwargs)
         return result
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Tool[P, R]:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Tool[P, R]: ...
+
+    @overload
+    def __get__(self: Tool[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Tool[Q, R]: ...
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Tool[..., R]:
         """A method: the instance is its first argument, and no argument of the call."""
         return self if instance is None else replace(self, instance=instance)
 
