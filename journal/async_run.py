@@ -292,10 +292,15 @@ class AsyncRun(Context):
         if repeat:
             self._core.turns[name] = uses + 1
 
-    async def do(self, name: str, fn: Callable[..., Awaitable[R] | R], *args: Any, key: str | int | None = None) -> R:
+    @overload
+    async def do(self, name: str, fn: Callable[..., Awaitable[R]], *args: Any, key: str | int | None = None) -> R: ...
+
+    @overload
+    async def do(self, name: str, fn: Callable[..., R], *args: Any, key: str | int | None = None) -> R: ...
+
+    async def do(self, name: str, fn: Callable[..., Any], *args: Any, key: str | int | None = None) -> Any:
         """A step that gives back its recorded result; see `Run.do`. `fn` may be a coroutine function or a plain one."""
-        result: R = await self._do(name, key, fn, args)
-        return result
+        return await self._do(name, key, fn, args)
 
     async def _do(self, name: str, key: str | int | None, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         step_id, done = self._core.plan_do(name, key)

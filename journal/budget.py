@@ -24,6 +24,11 @@ class Exceeded(NamedTuple):
     cause: str
     message: str
 
+    @property
+    def error(self) -> dict[str, str]:
+        """As the error of a run.failed."""
+        return {"type": "BudgetExceeded", "message": self.message}
+
 
 def exceeded(state: RunState, now: str, *, step: bool = False) -> Exceeded | None:
     """What of the run's budget is used up at a time (UTC text), or None. `step`: a new step is about to begin.

@@ -254,8 +254,7 @@ class Core:
             return
         over = exceeded(self.state, timestamp(self.line.clock.now()), step=step)
         if over is not None:
-            error = {"type": "BudgetExceeded", "message": over.message}
-            yield from self.append(e.RunFailed(error, [], over.cause))
+            yield from self.append(e.RunFailed(over.error, [], over.cause))
             self.halt(f.Completed())
 
     def _script(self) -> tuple[list[Any], set[int]]:

@@ -19,8 +19,10 @@ from runjournal.log.codec import plain
 from runjournal.log.errors import AppendRefused, RunNotFound, StoreError
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import lease_s
+from runjournal.projections.state import RunState
 
 from . import failures as f
+from .budget import exceeded
 from .calling import Caller
 from .commands import Made
 from .context import Context
@@ -97,11 +99,8 @@ class Runner:
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
             events.append(e.RunCancelled("a cancel was requested"))
-        elif stuck > self.patience:
-            events.append(_restart_loop(f"{stuck} recoveries, and no call or step ended in between"))
-        elif entered > attempt_recoveries_max:
-            step = state.steps.open.id if state.steps.open else ""
-            events.append(_restart_loop(f"{entered} recoveries within one attempt of step {step}"))
+        elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
+            events.append(hopeless)
         else:
             events.append(self._claimed(head, resume, code))
         try:
@@ -110,6 +109,19 @@ class Runner:
             raise f.RunBusy(f"run {run_id}: somebody else was faster") from error
         claimed = isinstance(events[-1], e.RunClaimed)
         return Claim(run_id, head.epoch + 1, state.status.code_version or "", since) if claimed else None
+
+    def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunFailed | None:
+        """How a run is ended instead of being claimed: it doesn't get on, or its budget is used up between two steps.
+
+        In a step it may still end well, by what is on record; there the budget is checked before the next paid call.
+        """
+        if stuck > self.patience:
+            return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
+        if entered > attempt_recoveries_max:
+            step = state.steps.open.id if state.steps.open else ""
+            return _restart_loop(f"{entered} recoveries within one attempt of step {step}")
+        over = None if state.steps.open else exceeded(state, timestamp(self.log.clock.now()))
+        return None if over is None else e.RunFailed(over.error, [], over.cause)
 
     def _claimed(self, head: Head, resume: str | None, code: str) -> e.RunClaimed:
         me = self.log.process

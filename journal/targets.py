@@ -17,7 +17,7 @@ from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import plain
-from runjournal.log.errors import JournalError, Unstorable
+from runjournal.log.errors import InvalidArgument, JournalError, Unstorable
 from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
 from .failures import Failed, Transient, error_of
@@ -155,6 +155,9 @@ class ModelTarget:
         cost: Callable[[Json], Mapping[str, Any] | None] | None = None,
         fingerprint: str | None = None,
     ) -> None:
+        for given, function in {"check": check, "into": into, "usage": usage, "cost": cost}.items():
+            if inspect.iscoroutinefunction(function):
+                raise InvalidArgument(f"{name}: {given}= is a coroutine function: make it a plain one, it only looks")
         self.name = name
         self.call = call
         self.check = check

@@ -34,6 +34,7 @@ from .failures import NotInRun
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Policy = Literal["transactional", "idempotent", "keyed", "unsafe"]
 Word = tuple[str, Json]
 """What a hook says: ("happened", result), ("did_not_happen", None) or ("unknown", None)."""
@@ -90,7 +91,7 @@ class Tx:
 
 
 @dataclass(eq=False)
-class Tool(Generic[P, R]):
+class Tool(Generic[P, R_co]):
     """A tool. `fn` is the plain function; called inside a step, the tool journals itself.
 
     `key` is a template of the args (`"order-{order_id}"`): the call's own key, one for the whole scope.
@@ -99,7 +100,7 @@ class Tool(Generic[P, R]):
     None. `into` parses a result that comes back from the log.
     """
 
-    fn: Callable[P, R]
+    fn: Callable[P, R_co]
     name: str
     policy: str = "unsafe"
     read_only: bool = False
@@ -111,7 +112,7 @@ class Tool(Generic[P, R]):
     into: Callable[[Json], Any] | None = None
     instance: Any = field(default=None, repr=False)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Make the call in the step of this context. Raises NotInRun outside any."""
         caller = CALLER.get()
         if caller is None:
@@ -120,16 +121,16 @@ class Tool(Generic[P, R]):
                 f"inside a step (`with run.step(name):`), start the thread with run.thread(fn), or call {self.name}.fn "
                 "for the plain function"
             )
-        result: R = caller.call_tool(self, args, kwargs)
+        result: R_co = caller.call_tool(self, args, kwargs)
         return result
 
     @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Tool[P, R]: ...
+    def __get__(self, instance: None, owner: type | None = None) -> Tool[P, R_co]: ...
 
     @overload
     def __get__(self: Tool[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Tool[Q, R]: ...
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Tool[..., R]:
+    def __get__(self, instance: Any, owner: type | None = None) -> Tool[..., Any]:
         """A method: the instance is its first argument, and no argument of the call."""
         return self if instance is None else replace(self, instance=instance)
 
@@ -227,6 +228,9 @@ def _check(made: Tool[..., Any]) -> None:
         raise InvalidArgument(f"{made.name}: a keyed tool takes a parameter `{KEY_PARAMETER}`, and passes it on")
     if made.policy == "transactional" and (made.is_async or "tx" not in parameters):
         raise InvalidArgument(f"{made.name}: a transactional tool is a plain function whose first parameter is `tx`")
+    for given, function in {"reconcile": made.reconcile, "into": made.into}.items():
+        if inspect.iscoroutinefunction(function):
+            raise InvalidArgument(f"{made.name}: {given}= is a coroutine function: make it a plain one")
     if made.timeout_s is not None and not made.timeout_s > 0:
         raise InvalidArgument(f"{made.name}: timeout_s: expected more than 0, got {made.timeout_s!r}")
     fields = {name for _, name, _, _ in string.Formatter().parse(made.key) if name is not None}

@@ -8,9 +8,11 @@ from decimal import Decimal
 import pytest
 
 from runjournal import leases
-from runjournal.failures import RunFailed
+from runjournal.failures import RunFailed, StepFailed
 from runjournal.journal import Journal
+from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import lease_s
+from runjournal.tools import tool
 
 
 def spend(run):
@@ -135,3 +137,36 @@ def test_a_lost_call_is_counted_as_unknown():
         costs = journal.state("r").costs
         assert (2, 1, 8) == (costs.count("calls"), costs.count("without_usage"), costs.tokens())
         assert {"completed": 1, "lost": 1} == {outcome: line["calls"] for outcome, line in costs.lines["m"].items()}
+
+
+@pytest.mark.requirement("R122")
+def test_a_run_whose_budget_is_used_up_is_not_claimed():
+    """Between two steps it is ended by whoever comes next, who never owned it; its agent isn't called."""
+
+    def agent(run):
+        run.do("ask", lambda: run.model("m", {"ask": 1}, lambda _: {"usage": {"input_tokens": 6, "output_tokens": 4}}))
+        raise KeyboardInterrupt
+
+    called = []
+    with Journal.open("memory:") as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(agent, run_id="r", budget={"tokens": 10})
+        with pytest.raises(RunFailed, match="10 tokens are spent"):
+            journal.run(called.append, run_id="r")
+        types = [record.type for record in journal.events("r")]
+        assert ([], ["run.requeued", "run.failed"]) == (called, types[-2:])
+
+
+def test_what_only_looks_is_a_plain_function():
+    """A check that is a coroutine function would accept everything; it is refused, as are the hooks of tools."""
+
+    async def wrong(_):
+        return False
+
+    with Journal.open("memory:") as journal:
+        for given in ("check", "into", "usage", "cost"):
+            with pytest.raises(StepFailed, match=f"{given}= is a coroutine function"):
+                journal.run(asking(lambda _: {}, **{given: wrong}), run_id=given)
+    for given in ("reconcile", "into"):
+        with pytest.raises(InvalidArgument, match=f"{given}= is a coroutine function"):
+            tool(**{given: wrong})(lambda: None)
