@@ -16,7 +16,7 @@ from runjournal.log.codec import dumps, plain
 from runjournal.log.shapes import kind_of
 from runjournal.projections.costs import Costs
 from runjournal.projections.plan import Plan, Task
-from runjournal.projections.transcript import Message, messages
+from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
 
 from . import failures as f
 from .commands import Steps
@@ -179,7 +179,7 @@ class Context:
         """The messages of the context."""
         self.core.looked = True
         inside = self.core.inside
-        return [message for message in messages(self.core.line.records()) if inside or message.committed]
+        return [message for message in messages(self.core.line.records(CONTEXT_TYPES)) if inside or message.committed]
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.

@@ -6,7 +6,7 @@ and a fork look up steps in their bases too; a restart begins anew, and only the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from runjournal.log import events as e
@@ -119,10 +119,10 @@ class Line:
         found = next(iter(self._store.read(run_id, seq - 1, seq)), None)
         return self._filled(found).event if found else None
 
-    def records(self) -> Iterator[RecordedEvent]:
-        """Every event of the runs whose steps are this line's, in order, blobs in place."""
+    def records(self, types: Sequence[str] | None = None) -> Iterator[RecordedEvent]:
+        """Every event of these types (all: None) of the runs whose steps are this line's, in order, blobs in place."""
         for part in reversed([part for part in self._parts if part.steps]):
-            for record in self._store.read(part.run_id, 0, part.upto):
+            for record in self._store.read(part.run_id, 0, part.upto, types=types):
                 yield self._filled(record)
 
     def input(self) -> Json:

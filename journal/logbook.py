@@ -284,8 +284,7 @@ class Logbook:
 
         Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
         """
-        types = ("run.queued", "message.appended", "context.compacted", "step.started", "step.completed", "step.failed")
-        records = self.events(run_id, upto=at, types=types)
+        records = self.events(run_id, upto=at, types=transcript.CONTEXT_TYPES)
         return transcript.messages(records if force else foldable(records), compacted=compacted)
 
     def follow(

@@ -122,6 +122,12 @@ class Message(NamedTuple):
     committed: bool = True
 
 
+CONTEXT_TYPES: Final = (
+    "run.queued", "message.appended", "context.compacted", "step.started", "step.completed", "step.failed",
+)  # fmt: skip
+"""The types of events that `messages` needs."""
+
+
 def messages(records: Iterable[RecordedEvent], *, compacted: bool = False) -> Iterator[Message]:
     """The messages of a run's context, from its events in order: those of failed attempts left out.
 
