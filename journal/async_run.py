@@ -307,7 +307,8 @@ class AsyncRun(Context):
         if not done:
             async with self._open(step_id, name, "do", key) as result:
                 value = fn(*args)
-                result.append(plain(await value if inspect.isawaitable(value) else value))
+                value = await value if inspect.isawaitable(value) else value
+                result.append(f.given_back(f"the function of step {name}", value))
         self._core.passed.add(step_id)
         return copy.deepcopy(self._core.result_of(step_id))
 

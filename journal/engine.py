@@ -347,7 +347,8 @@ class Core:
                     f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
                     f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
                     "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
-                    "`x = run.do(name, make)`"
+                    "`x = run.do(name, make)`; this step needs what was sent: "
+                    f"runjournal show {self.line.run_id} --calls"
                 )
             )
 
@@ -394,12 +395,24 @@ class Core:
 
     # The run's end.
 
+    def stop_if_step_left(self) -> None:
+        """A run isn't complete while a step is open that another process began: what it did would be forgotten."""
+        if (opened := self.state.steps.open) is not None:
+            self.halt(
+                f.PlanChanged(
+                    f"step {opened.id} is open in the log, and today's code completes the run without it: "
+                    "enter it, or cancel the run"
+                )
+            )
+
     def end(self, event: Event) -> Steps[NoReturn]:
         """The agent says that the run is complete, or has failed. Raises StepOpen inside a step."""
         self.alive()
         if self.inside:
             step = self.entry.step if self.entry else ""
             raise f.StepOpen(f"step {step} is open: end the run behind it")
+        if isinstance(event, e.RunCompleted):
+            self.stop_if_step_left()
         yield from self.append(event)
         self.halt(f.Completed())
 

@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, cast
 
-from runjournal.log.errors import JournalError
+from runjournal.log.codec import plain
+from runjournal.log.errors import JournalError, Unstorable
 
 
 class Transient(Exception):
@@ -159,6 +160,12 @@ class ToolUsesRun(Mistake):
     code = "tool_uses_run"
 
 
+class ResultUnstorable(Mistake):
+    """What the agent or the function of a `do` gives back can't be stored: give back plain JSON values."""
+
+    code = "result_unstorable"
+
+
 class MemoryMutated(Mistake):
     """A value of the working memory was changed in place: assign it, so that the log knows."""
 
@@ -266,6 +273,14 @@ class PlanChanged(Stop):
 
 class StepDiverged(Stop):
     """A step that was entered again leaves out a question, or a call that may have happened."""
+
+
+def given_back(who: str, value: Any) -> Any:
+    """What somebody gives back, as the log gives it back. Raises ResultUnstorable: mended code goes on from there."""
+    try:
+        return plain(value)
+    except Unstorable as error:
+        raise ResultUnstorable(f"{who} gives back what can't be stored: {error}") from error
 
 
 def again(stop: BaseException) -> BaseException:

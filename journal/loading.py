@@ -10,9 +10,22 @@ from runjournal.log.chain import verified
 from runjournal.log.codec import loads
 from runjournal.log.errors import CorruptLog
 from runjournal.log.store import Reading, Store
+from runjournal.projections import transcript
 from runjournal.projections.state import RunState
 
 from . import checkpoints
+
+
+def context_records(store: Store, run_id: str, upto: int | None = None) -> Iterator[RecordedEvent]:
+    """The events that `transcript.messages` needs of a run and of those that it goes on from, in order."""
+    parts: list[tuple[str, int | None]] = [(run_id, upto)]
+    while (first := next(iter(store.read(parts[-1][0], 0, 1)), None)) is not None:
+        queued = first.event
+        if not isinstance(queued, e.RunQueued) or queued.base is None or queued.link not in ("retry", "fork"):
+            break
+        parts.append((queued.base["run_id"], queued.base["seq"]))
+    for part, last in reversed(parts):
+        yield from store.read(part, 0, last, types=transcript.CONTEXT_TYPES)
 
 
 def begin(store: Store, queued: e.RunQueued | None) -> RunState:

@@ -254,12 +254,15 @@ class Logbook:
         Values held out of line are put in place; with `blobs=False` they stay `BlobRef`s. Raises RunNotFound,
         MissingBlob, CorruptLog (a blob was changed).
         """
-        self.head(run_id)
-        for name, seq in (("after", after), ("upto", upto)):
-            if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
-                raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
+        self._check_seqs(run_id, after=after, upto=upto)
         for record in self.store.read(run_id, after, upto, types=types):
             yield self.filled(record) if blobs else record
+
+    def _check_seqs(self, run_id: str, **seqs: int | None) -> None:
+        self.head(run_id)
+        for name, seq in seqs.items():
+            if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
+                raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
 
     def filled(self, record: RecordedEvent) -> RecordedEvent:
         """The record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
@@ -282,9 +285,11 @@ class Logbook:
     ) -> Iterator[transcript.Message]:
         """The messages of the run's context after the event `at` (the newest: None), those of failed attempts left out.
 
+        A retry or a fork begins with those of the run that it goes on from; `seq` is that of each one's own run.
         Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
         """
-        records = self.events(run_id, upto=at, types=transcript.CONTEXT_TYPES)
+        self._check_seqs(run_id, at=at)
+        records = (self.filled(record) for record in loading.context_records(self.store, run_id, at))
         return transcript.messages(records if force else foldable(records), compacted=compacted)
 
     def follow(

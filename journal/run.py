@@ -218,7 +218,7 @@ class Run(Context):
         step_id, done = self._core.plan_do(name, key)
         if not done:
             with self._open(step_id, name, "do", key) as result:
-                result.append(plain(_in_thread(name, fn(*args))))
+                result.append(f.given_back(f"the function of step {name}", _in_thread(name, fn(*args))))
         self._core.passed.add(step_id)
         return copy.deepcopy(self._core.result_of(step_id))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -31,7 +32,7 @@ from .line import Line
 from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
 from .targets import ToolTarget
-from .tools import Tool, known
+from .tools import Tool, ambiguous, known
 from .waits import awaited
 
 rounds_max: Final = 3
@@ -215,7 +216,7 @@ class Runner:
         unknown: dict[str, str] = {}
         for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
-                tool = self.tools.get(call.tool)
+                tool = self._tool(call.tool)
                 event = core.line.event_at(call.args_seq)
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
@@ -238,10 +239,16 @@ class Runner:
         core.line.notify(waits)
         core.halt(f.Suspend())
 
+    def _tool(self, name: str) -> Tool[..., Any] | None:
+        if (found := self.tools.get(name)) is None and ambiguous(name):
+            text = f"two tools are named {name}: no hook is asked what became of it; give one another name (name=)"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return found
+
     def _drive(self, agent: Callable[[Any], Any], run: Context, core: Core) -> Json:
         """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
         try:
-            output = plain(agent(run))
+            output = f.given_back("the agent", agent(run))
             core.alive()
             if core.entry is not None:
                 raise f.StepOpen(  # noqa: TRY301 - as if the agent had raised it
@@ -253,6 +260,7 @@ class Runner:
             core.alive()
             run.drive(core.append(self.ending(error, core)))
             raise
+        core.stop_if_step_left()
         run.drive(core.append(e.RunCompleted(output)))
         return output
 

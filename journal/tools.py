@@ -201,6 +201,11 @@ def known() -> dict[str, Tool[..., Any]]:
     return {name: made for name, made in _known.items() if made is not None}
 
 
+def ambiguous(name: str) -> bool:
+    """Whether two functions of this process claim this name."""
+    return name in _known and _known[name] is None
+
+
 def _register(made: Tool[..., Any]) -> None:
     def place(of: Tool[..., Any]) -> tuple[str, str]:
         return of.fn.__module__, of.fn.__qualname__

@@ -1359,15 +1359,16 @@ def test_d_the_owner_is_fenced_before_the_run_completes():
         lab.once(agent)
 
 
-def test_d_an_output_that_cant_be_stored_ends_the_run():
-    """As with the sync driver: the run has failed, and its owner has let go."""
+def test_d_an_output_that_cant_be_stored_is_a_mistake():
+    """As with the sync driver: nothing has failed, and its owner has let go."""
     lab = Lab()
 
     async def agent(run: AsyncRun) -> Any:
         return object()
 
-    assert lab.run(agent) == "failed"
-    assert lab.last("run.failed").error["type"] == "Unstorable"
+    with pytest.raises(f.ResultUnstorable):
+        lab.once(agent)
+    assert lab.last("run.requeued").reason == "released"
 
 
 def test_e_a_sequential_agent_that_diverges_waits_for_nobody():

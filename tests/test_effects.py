@@ -450,3 +450,37 @@ def test_a_queued_run_is_claimed_by_one(journal: Journal) -> None:
         other.claim("r")
     assert ("running", 1) == (journal.head("r").status, journal.head("r").epoch)
     assert ["run.queued", "run.claimed"] == types(journal)
+
+
+@pytest.mark.parametrize("given", [(1, 2), {1: 2}, {1, 2}, object(), float("nan")])
+def test_what_cannot_be_stored_is_a_mistake_in_the_code(journal: Journal, given: object) -> None:
+    """A `do` or an agent that gives it back ends nothing: the run is released, and mended code goes on from there."""
+    executed = []
+
+    def agent(run: Run, *, mended: bool = False) -> Any:
+        run.do("first", executed.append, 1)
+        value = run.do("second", lambda: 2 if mended else given)
+        return value if mended else run.done("third")
+
+    with pytest.raises(f.ResultUnstorable, match="the function of step second gives back what can't be stored"):
+        journal.run(agent, run_id="r")
+    assert "queued" == journal.head("r").status
+    with pytest.raises(f.ResultUnstorable, match="the agent gives back"):
+        journal.run(lambda run: (agent(run, mended=True), given)[1], run_id="r")
+    assert 2 == journal.run(lambda run: agent(run, mended=True), run_id="r")
+    assert [1] == executed
+
+
+@pytest.mark.parametrize("how", ["return", "complete"])
+def test_a_run_is_not_complete_while_a_step_is_open_in_the_log(journal: Journal, how: str) -> None:
+    """Code that no longer comes by the step that its process died in is stopped; the step isn't forgotten."""
+
+    def died(run: Run) -> None:
+        with run.step("mail"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(died, run_id="r")
+    with pytest.raises(f.PlanChanged, match="step mail is open in the log"):
+        journal.run(lambda run: run.complete(1) if how == "complete" else 1, run_id="r")
+    assert ("queued", "mail") == (journal.head("r").status, journal.state("r").steps.open.id)  # type: ignore[union-attr]

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runjournal import CheckpointPolicy, Journal, Place, register
+from runjournal.failures import StepFailed
 from runjournal.log import base
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
@@ -880,3 +881,25 @@ def rows(journal, run_id):
         list(store.checkpoints(run_id)),
         store.last_position(),
     )
+
+
+def test_messages_of_a_run_that_goes_on_from_another(tmp_path):
+    """A retry and a fork have those of their base, without those of an attempt that failed; a restart has none."""
+
+    def agent(run):
+        if not run.done("greet"):
+            with run.step("greet"):
+                run.message("user", "hello")
+        with run.step("answer"):
+            run.message("assistant", f"I am {run.id}")
+            if run.id == "r":
+                raise ValueError("no")
+
+    with Journal.open(tmp_path / "runs.db") as journal:
+        with pytest.raises(StepFailed, match="no"):
+            journal.run(agent, run_id="r")
+        fork, retry = journal.fork("r", new_run_id="f"), journal.retry("r", new_run_id="s")
+        assert ["hello"] == [message.content for message in journal.messages(fork)]
+        journal.run(agent, run_id=retry)
+        assert ["hello", "I am s"] == [message.content for message in journal.messages(retry) if message.committed]
+        assert [] == list(journal.messages(journal.restart(retry)))
