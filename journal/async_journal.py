@@ -15,6 +15,7 @@ from .calling import Caller
 from .journal import LEFT_ALONE, Journal, RunOptions
 from .line import Line
 from .running import Claim, Runner, code_version
+from .tools import CALLER
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -100,6 +101,7 @@ class AsyncRunner(Runner):
 
 
 async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:
+    CALLER.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
     return await agent(run)
 
 

@@ -32,7 +32,7 @@ from .line import Line
 from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
 from .targets import ToolTarget
-from .tools import Tool, ambiguous, known
+from .tools import CALLER, Tool, ambiguous, known
 from .waits import awaited
 
 rounds_max: Final = 3
@@ -247,6 +247,7 @@ class Runner:
 
     def _drive(self, agent: Callable[[Any], Any], run: Context, core: Core) -> Json:
         """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
+        outer = CALLER.set(None)  # a run inside a step of another one: its tools aren't that step's
         try:
             output = f.given_back("the agent", agent(run))
             core.alive()
@@ -260,6 +261,8 @@ class Runner:
             core.alive()
             run.drive(core.append(self.ending(error, core)))
             raise
+        finally:
+            CALLER.reset(outer)
         core.stop_if_step_left()
         run.drive(core.append(e.RunCompleted(output)))
         return output

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runjournal.async_journal import AsyncJournal
-from runjournal.failures import RunBusy
+from runjournal.failures import NotInRun, RunBusy
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
@@ -204,3 +204,35 @@ def test_a_lease_that_ran_out_is_renewed_before_a_call_or_nothing_is_sent():
             journal.run(agent, run_id="r")
         assert [1, 2] == sent
         assert "running" == journal.head("r").status
+
+
+def test_a_run_inside_a_step_of_another_one():
+    """Its tools are its own: called outside its steps they are in no run, in its step they are that step's."""
+
+    @tool(read_only=True)
+    def look(n):
+        return n
+
+    def inner(run):
+        with pytest.raises(NotInRun):
+            look(1)
+        return run.do("look", look, 2)
+
+    async def inner_async(run):
+        with pytest.raises(NotInRun):
+            look(1)
+        return await run.do("look", look, 3)
+
+    with AsyncJournal.open("memory:") as journal:
+
+        def outer(run):
+            with run.step("s"):
+                found = [journal.run(inner, run_id="in"), look(4)]
+                return [*found, asyncio.run(journal.run_async(inner_async, run_id="in2")), look(5)]
+
+        assert [2, 4, 3, 5] == journal.run(outer, run_id="out")
+        args = {
+            run_id: [r.event.args["n"] for r in journal.events(run_id, types=("tool.started",))]
+            for run_id in ("out", "in", "in2")
+        }
+        assert {"out": [4, 5], "in": [2], "in2": [3]} == args
