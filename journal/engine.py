@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
-from runjournal.log.errors import CancelRequested, StaleEpoch
+from runjournal.log.errors import CancelRequested, StaleEpoch, StoreError
 from runjournal.projections.state import RunState
 
 from . import failures as f
@@ -108,8 +108,15 @@ class Core:
         return (yield from self.record(*events))
 
     def record(self, *events: Event) -> Steps[int]:
-        """Append what has happened, even if the run was stopped meanwhile."""
-        return (yield from self.commit(Append(events)))
+        """Append what has happened, even if the run was stopped meanwhile.
+
+        A store that can't be written now is no failure of the agent's: the run stops here, and can go on later.
+        """
+        try:
+            return (yield from self.commit(Append(events)))
+        except StoreError as error:
+            self.stop(error)
+            raise
 
     def commit(self, append: Append) -> Steps[int]:
         """Append as the owner; gives the place of the last event. A stop that is found here stops the run."""

@@ -284,8 +284,8 @@ def given_back(who: str, value: Any) -> Any:
 
 
 def again(stop: BaseException) -> BaseException:
-    """The same stop, as a new object: each raise has a traceback of its own."""
-    return type(stop)(*stop.args)
+    """The same stop, as a new object if it is one of ours: each raise has a traceback of its own."""
+    return type(stop)(*stop.args) if isinstance(stop, Stop | Mistake | EffectNotRecorded) else stop
 
 
 # What is stored of an exception, and what comes back.

@@ -176,9 +176,9 @@ class Runner:
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
         except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, f.Mistake):
+            if isinstance(error, Exception) and not isinstance(error, f.Mistake | StoreError):
                 raise  # it ended the round, or the run
-            with suppress(AppendRefused):
+            with suppress(AppendRefused, StoreError):  # else the lease runs out
                 self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
             raise
 

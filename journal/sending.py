@@ -159,7 +159,7 @@ class Sender:
         try:
             core.line.check_lease(core.epoch)
             at = yield from core.commit(Append(make))
-        except f.Stop as stop:
+        except (f.Stop, StoreError) as stop:
             core.stop(stop)
             raise
         except TimeoutError as error:  # the tool swallowed it
@@ -183,7 +183,7 @@ class Sender:
         cancelled: BaseException | None = None
         for wait_s in (*record_waits_s, None):
             try:
-                return Recorded((yield from self.core.record(*events)), cancelled)
+                return Recorded((yield from self.core.commit(Append(tuple(events)))), cancelled)
             except StoreError as error:
                 if wait_s is not None and isinstance(error, StoreUnavailable):
                     sleep = partial(self.core.line.clock.sleep, wait_s)
@@ -191,6 +191,7 @@ class Sender:
                     cancelled = cancelled or waited.cancelled
                     continue
                 if result is NOTHING:
+                    self.core.stop(error)
                     raise
                 lost = f.EffectNotRecorded(f"{target.name} ended, and the log couldn't be told: {error}", result)
                 self.core.stop(lost)

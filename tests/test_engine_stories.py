@@ -18,7 +18,7 @@ from model.programs import Program
 from runjournal import AsyncJournal, AsyncRun, Journal, tool
 from runjournal import failures as f
 from runjournal.log.clock import FakeClock
-from runjournal.log.errors import InvalidArgument, StoreFull
+from runjournal.log.errors import InvalidArgument, OutcomeUnknown, StoreBusy, StoreFull
 from runjournal.projections.state import RunState
 from runjournal.run import Run
 from runjournal.tools import Tx
@@ -424,3 +424,64 @@ def test_a_cancel_while_the_log_cannot_be_told_waits_for_it(monkeypatch: pytest.
         expected = ["tool.started", "tool.completed", "note.added"]
         assert expected == [each.type for each in journal.events("r") if each.type.startswith(("tool.", "note."))]
         assert [] == seen
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(
+    "event",
+    ["message.appended", "step.started", "tool.started", "step.completed", "run.completed", "model.started"],
+)
+@pytest.mark.parametrize("error", [StoreBusy, StoreFull, OutcomeUnknown])
+def test_a_store_that_cannot_be_written_now_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch, kind: str, event: str, error: type[Exception]
+) -> None:
+    """It is no failure of the agent's: the run stops there, whoever runs it is told, and it goes on later."""
+    sent: list[int] = []
+
+    @tool
+    def act(x: int) -> int:
+        sent.append(x)
+        return x
+
+    def agent(run: Run) -> str:
+        try:
+            if not run.done("a"):
+                with run.step("a"):
+                    run.message("user", "go")
+                    run.memory["x"] = run.model("m", {"q": 1}, lambda _: {"x": 1})["x"]
+                    act(1)
+        except Exception:  # noqa: BLE001 - swallowing it is of no use
+            return "swallowed"
+        return "done"
+
+    async def async_agent(run: AsyncRun) -> str:
+        try:
+            if not run.done("a"):
+                async with run.step("a"):
+                    run.message("user", "go")
+                    run.memory["x"] = (await run.model("m", {"q": 1}, lambda _: {"x": 1}))["x"]
+                    await run.call(act, 1)
+        except Exception:  # noqa: BLE001 - swallowing it is of no use
+            return "swallowed"
+        return "done"
+
+    with AsyncJournal.open("memory:") as journal:
+        append, broken = journal.append, [True]
+
+        def once(run_id: Any, events: Any = (), **how: Any) -> Any:
+            if broken and event in [each.TYPE for each in events]:
+                broken.pop()
+                raise error("now")
+            return append(run_id, events, **how)
+
+        def run() -> Any:
+            if kind == "sync":
+                return journal.run(agent, run_id="r")
+            return asyncio.run(journal.run_async(async_agent, run_id="r"))
+
+        monkeypatch.setattr(journal, "append", once)
+        with pytest.raises(error, match="now"):
+            run()
+        assert ("queued", []) == (journal.head("r").status, [t for t in types(journal) if t.endswith(".failed")])
+        assert "done" == run()
+        assert [1] == sent
