@@ -286,10 +286,17 @@ class Lab:
                 try:
                     with run.step("item", i):
                         self.body(run, steps[i][1])
-                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown):
+                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown) as failure:
                     if steps[i][2] == "raise":
                         raise
-                    run.do("note", lambda: run.message("system", str(failure)), key=f"{i} {turn}")
+                    said = str(failure)
+                    run.do("note", lambda: run.message("system", said), key=f"{i} {turn}")
+        return len(run.context["messages"])
+
+    def blind(self, run: Any) -> Any:
+        for _, ops, _ in self.program.steps:
+            with run.step("turn", repeat=True):
+                self.body(run, ops)
         return len(run.context["messages"])
 
     # The machine and the people.
@@ -475,12 +482,143 @@ def begin(lab: Lab, run_id: str, link: str, of: str, at: int | None = None) -> N
 
 def blind(lab: Lab) -> Lab:
     """Its agent takes its turn from a local variable."""
+    lab.agent = lab.blind
+    return lab
 
-    def agent(run: Any) -> Any:
-        for _, ops, _ in lab.program.steps:
-            with run.step("turn", repeat=True):
-                lab.body(run, ops)
+
+class AsyncLab(Lab):
+    """The same agents for asyncio: each verb that may wait is awaited. `m` is a `product.AsyncProduct`."""
+
+    async def body(self, run: Any, ops: list[Any]) -> None:  # type: ignore[override]
+        for op in ops:
+            match op:
+                case "say", text:
+                    run.message("user", f"{text}{len(run.context['messages'])}")
+                case "count", key:
+                    run.memory[key] = run.memory.get(key, 0) + 1
+                case "plan", task:
+                    run.plan(task, "done")
+                case "boom", times:
+                    if run.state.step["attempt"] <= times:
+                        raise ValueError("boom")
+                case "model", question, clock, how:
+                    answer = await self.attempt(lambda: self.think(run, question, clock), how)
+                    run.message("assistant", answer)
+                case "tool", tool, x, how:
+                    run.message("tool", await self.attempt(lambda: use(run, self, tool, x), how))
+                case "parallel", calls, how:
+                    outcomes = await run.parallel(*(request(run, self, tool, x) for tool, x in calls))
+                    for (tool, x), outcome in zip(calls, outcomes, strict=True):
+                        if isinstance(outcome, self.m.CallFailed) and how == "again":
+                            outcome = await self.attempt(lambda: use(run, self, tool, x), how)
+                        run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
+                case "ask", question, policy, x, how:
+                    try:
+                        args = await run.ask(question, x=x)
+                    except self.m.Rejected as no:
+                        if how == "raise":
+                            raise
+                        run.message("user", str(no))
+                    else:
+                        run.message("tool", await self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
+                case ("signals",):
+                    run.message("user", await run.signals())
+                case "coin", heads, tails:
+                    await self.body(run, [tails if next(self.coins) else heads])
+
+    async def attempt(self, fn: Callable[[], Any], how: str) -> Any:
+        for tries in range(3):
+            try:
+                return await fn()
+            except self.m.CallFailed as failure:
+                if how == "raise" or tries == 2:
+                    raise
+                if how == "catch":
+                    return f"failed: {failure}"
+            except self.m.CallOutcomeUnknown:
+                if how == "raise":
+                    raise
+                return "unknown"
+        raise AssertionError
+
+    async def length(self, run: Any, ops: list[Any]) -> int:
+        await self.body(run, ops)
         return len(run.context["messages"])
 
-    lab.agent = agent
-    return lab
+    async def line(self, run: Any) -> Any:
+        got: list[Any] = []
+        for i, (name, ops, how) in enumerate(self.program.steps):
+            if how == "fallback":
+                got.append(await run.ask("go on?", key=i, x=3))
+            for _ in range(3):
+                try:
+                    got.append(await run.do(f"{name}{i}", lambda: self.length(run, ops)))
+                    break
+                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown) as failure:
+                    if self.gives_up(failure, how):
+                        raise
+                    got.append(str(failure))
+                    if how == "fallback":
+                        await run.do(f"{name}{i} failed", lambda: run.message("system", got[-1]))
+                        break
+        await run.do("end", lambda: run.message("system", str(got)))
+        return got
+
+    async def loop(self, run: Any) -> Any:
+        while (i := run.memory.get("i", 0)) < len(self.program.steps):
+            name, ops, how = self.program.steps[i]
+            try:
+                async with run.step(name, repeat=True):
+                    await self.body(run, ops)
+                    run.memory["i"] = i + 1
+            except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown) as failure:
+                if self.gives_up(failure, how):
+                    raise
+                if how == "fallback":
+                    async with run.step("failed", repeat=True):
+                        run.message("system", str(failure))
+                        run.memory["i"] = i + 1
+        return run.context["messages"][-1:]
+
+    async def keyed(self, run: Any) -> Any:
+        for i, (name, ops, how) in enumerate(self.program.steps):
+            while not run.done(name, i) and not run.done("failed", i):
+                try:
+                    async with run.step(name, i):
+                        await self.body(run, ops)
+                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown) as failure:
+                    if self.gives_up(failure, how):
+                        raise
+                    if how == "fallback":
+                        async with run.step("failed", i):
+                            run.message("system", str(failure))
+        return len(run.context["messages"])
+
+    async def mixed(self, run: Any) -> Any:
+        async def ready() -> str:
+            await self.body(run, self.program.steps[0][1])
+            return "ready"
+
+        first = await run.do("set up", ready)
+        last = await self.loop(run)
+        return await run.do("end", lambda: run.message("system", first) or [first, last])
+
+    async def each(self, run: Any) -> Any:
+        steps = self.program.steps
+        for turn in range(3):
+            for i in run.each("item", range(len(steps))):
+                try:
+                    async with run.step("item", i):
+                        await self.body(run, steps[i][1])
+                except (self.m.StepFailed, self.m.Rejected, self.m.CallOutcomeUnknown) as failure:
+                    if steps[i][2] == "raise":
+                        raise
+                    said = str(failure)
+                    await run.do("note", lambda: run.message("system", said), key=f"{i} {turn}")
+        return len(run.context["messages"])
+
+    async def blind(self, run: Any) -> Any:
+        for _, ops, _ in self.program.steps:
+            async with run.step("turn", repeat=True):
+                await self.body(run, ops)
+        return len(run.context["messages"])
