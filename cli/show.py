@@ -395,10 +395,25 @@ def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> It
     ]
     head, *shown = table(_OPEN_COLUMNS, rows, INDENT) if rows else [""]
     run_id = found.head.run_id
-    args = (each for row, call in zip(shown, calls, strict=True) for each in (row, *_args(run_id, call, whole)))
+    args = (
+        each
+        for row, call in zip(shown, calls, strict=True)
+        for each in (row, *_args(run_id, call, whole), *_verdict(found, call))
+    )
     left = len(found.open_calls) - len(calls)
     more = [f"… {left} more: {line(app.typed(f'runjournal show {run_id} --full'))}"] if left else []
     yield from _section(f"In flight ({len(found.open_calls)})", rows=(head, *args) if rows else (), texts=more)
+
+
+def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
+    """What becomes of a call when the run goes on; where a person must say first, what to type."""
+    if call.verdict:
+        what = {"run": "made again", "ask": "asked"}.get(call.verdict, call.verdict)
+        yield from wrapped(f"on resume: {what}; {call.why}", INDENT * 2)
+    if call.verdict == "ask":
+        from runjournal.waits import resolve_call
+
+        yield f"{INDENT * 2}answer: Journal.{line(resolve_call(found.head.run_id, call.call_id))}"
 
 
 def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:

@@ -102,7 +102,9 @@ class AsyncRunner(Runner):
 
 async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:
     CALLER.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
-    return await agent(run)
+    output = await agent(run)
+    await run.check_awaited()
+    return output
 
 
 def _outcome(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import functools
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from .tools import CALLER, Tool
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 told_turns = 10
 """Turns of the loop between two ends that are told: whoever was told does first what he will do at once."""
@@ -266,6 +268,19 @@ class _Inside:
         return self.run.call(tool, *args, **kwargs)
 
 
+def _awaited(method: V) -> V:
+    """A verb that is remembered until it has begun: a forgotten `await` is found at the end of its step."""
+
+    @functools.wraps(method)
+    def verb(run: AsyncRun, *args: Any, **kwargs: Any) -> Any:
+        made = method(run, *args, **kwargs)
+        about = args[0].name if args and isinstance(args[0], Tool) else f"run.{method.__name__}"
+        run.made.append((about, made))
+        return made
+
+    return cast("V", verb)
+
+
 class AsyncRun(Context):
     """A run that this process owns. An agent is an async function of it, called again after a crash."""
 
@@ -274,6 +289,19 @@ class AsyncRun(Context):
         self._core = core
         self._driver = driver
         self._caller = caller
+        self.made: list[tuple[str, Coroutine[Any, Any, Any]]] = []  # what was called, with its coroutine
+
+    async def check_awaited(self) -> None:
+        """Raise NotAwaited if something was called and doesn't begin in some turns of the loop."""
+        for _ in range(told_turns):
+            self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
+            if not self.made:
+                return
+            await asyncio.sleep(0)
+        names = ", ".join(sorted({about for about, _ in self.made}))
+        for _, coroutine in self.made:
+            coroutine.close()
+        raise f.NotAwaited(f"{names} was called and not awaited, so it didn't happen: write `await` before it")
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -298,6 +326,7 @@ class AsyncRun(Context):
     @overload
     async def do(self, name: str, fn: Callable[..., R], *args: Any, key: str | int | None = None) -> R: ...
 
+    @_awaited
     async def do(self, name: str, fn: Callable[..., Any], *args: Any, key: str | int | None = None) -> Any:
         """A step that gives back its recorded result; see `Run.do`. `fn` may be a coroutine function or a plain one."""
         return await self._do(name, key, fn, args)
@@ -325,11 +354,13 @@ class AsyncRun(Context):
         self, step_id: str, name: str, kind: str, key: str | int | None, *, blind: bool = False
     ) -> AsyncGenerator[list[Any]]:
         drive, core = self._driver.drive, self._core
+        await self.check_awaited()
         entry = await drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
         self._driver.begin()
         token, result = CALLER.set(_Inside(core, entry, self)), list[Any]()
         try:
             yield result
+            await self.check_awaited()
             self.check_memory()
             await drive(core.complete(entry, result[0] if result else None))
         except GeneratorExit:
@@ -339,6 +370,7 @@ class AsyncRun(Context):
         except BaseException as error:  # noqa: BLE001 - judged, and raised anew
             await self._failed(entry, error)
         finally:
+            self.made.clear()
             core.leave(entry)
             with suppress(ValueError):  # closed from another context
                 CALLER.reset(token)
@@ -382,11 +414,13 @@ class AsyncRun(Context):
     @overload
     async def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 
+    @_awaited
     async def call(self, tool: Tool[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a tool: its recorded outcome, or a live one; see `Run.call`."""
         bound = tool.bind(args, kwargs)
         return await self._driver.drive(self._caller.call(ToolTarget(tool), bound, tool.own_key(bound)))
 
+    @_awaited
     async def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
         """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
         tasks = [self.call(tool, **kwargs) for tool, kwargs in asks]
@@ -396,12 +430,14 @@ class AsyncRun(Context):
                 raise outcome
         return list(outcomes)
 
+    @_awaited
     async def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model: paid for once; see `Run.model`. `call` may be a coroutine function."""
         return await self._driver.drive(self._caller.call(ModelTarget(name, call, **how), {"request": plain(request)}))
 
     # Waiting and ending.
 
+    @_awaited
     async def ask(
         self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json
     ) -> dict[str, Json]:
@@ -415,15 +451,18 @@ class AsyncRun(Context):
     async def _ask_inside(self, action: str, args: dict[str, Json], reason: str) -> dict[str, Json]:
         return await self._driver.drive(self._caller.ask(action, args, reason))
 
+    @_awaited
     async def signals(self) -> list[Json]:
         """The payloads of the inbox of the open step; see `Run.signals`."""
         return await self._driver.drive(self.take_signals(self._caller.entry()))
 
+    @_awaited
     async def complete(self, output: Json) -> NoReturn:
         """End the run; see `Run.complete`."""
         await self._driver.drive(self._core.end(e.RunCompleted(plain(output))))
         raise AssertionError
 
+    @_awaited
     async def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
         """End the run as failed; see `Run.fail`."""
         await self._driver.drive(self._core.end(e.RunFailed({"type": type, "message": message}, [], "error")))

@@ -253,7 +253,7 @@ class Caller(Sender):
         event = self.core.line.event_at(at)
         match event:
             case e.ToolCompleted(result_error=dict(error)):
-                raise f.ResultUnusable(f"the effect happened, but its result couldn't be stored: {error['message']}")
+                raise f.unusable("the call", error)
             case e.ToolCompleted() | e.ToolResolved():
                 return event.result
             case e.ModelCompleted():
@@ -267,9 +267,7 @@ class Caller(Sender):
         effect = self.core.line.effect(call_id)
         event = self.core.line.event_of(effect.run_id, effect.seq) if effect else None
         if isinstance(event, e.ToolCompleted) and event.result_error:
-            raise f.ResultUnusable(
-                f"the effect happened, but its result couldn't be stored: {event.result_error['message']}"
-            )
+            raise f.unusable(effect.tool if effect else "the call", event.result_error)
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
 
     def _park(self, entry: Entry, call_id: str, at: int) -> Steps[None]:

@@ -8,7 +8,7 @@ this process; catching one is of no use, every later verb of the run raises it a
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 from runjournal.log.codec import plain
@@ -102,6 +102,15 @@ class ResultUnusable(JournalError):
     code = "result_unusable"
 
 
+def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
+    """What is told of a call that happened and whose result couldn't be stored."""
+    why = str(error["message"]).removesuffix("; nothing was written")
+    return ResultUnusable(
+        f"{tool} has happened, but its result couldn't be stored: {why}. It is not made again; let the "
+        "tool give back plain JSON, and say what it was: journal.resolve(run_id, call_id, 'happened', result)"
+    )
+
+
 class EffectNotRecorded(JournalError):
     """The effect happened, and the log couldn't be told: `result` is what the tool gave. Tell a person."""
 
@@ -166,6 +175,12 @@ class ResultUnstorable(Mistake):
     code = "result_unstorable"
 
 
+class NotAwaited(Mistake):
+    """In an asyncio agent a tool or a verb of the run was called and not awaited: it didn't happen."""
+
+    code = "not_awaited"
+
+
 class MemoryMutated(Mistake):
     """A value of the working memory was changed in place: assign it, so that the log knows."""
 
@@ -184,10 +199,11 @@ class RunFailed(JournalError):
     code = "run_failed"
 
     def __init__(self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[str] = ()) -> None:
-        say = "".join(f"say what became of it (journal.{answer}), then " for answer in answers)
+        self.answers = list(answers)
+        say = "".join(f"say what became of it (journal.{answer}), then " for answer in self.answers)
         super().__init__(
             f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; "
-            f"{say}journal.retry({run_id!r}) makes a new run that goes on from here"
+            f"{say}journal.retry({run_id!r}) gives the id of a new run that goes on from here: run that one"
         )
         self.run_id = run_id
         self.cause = cause
@@ -211,8 +227,9 @@ class RunWaiting(JournalError):
     def __init__(
         self, run_id: str, waits: list[dict[str, Any]], whats: Iterable[str] = (), answers: Iterable[str] = ()
     ) -> None:
-        named = "; ".join(whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
-        how = "; ".join(f"journal.{answer}" for answer in answers if answer)
+        self.whats, self.answers = list(whats), list(answers)
+        named = "; ".join(self.whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
+        how = "; ".join(f"journal.{answer}" for answer in self.answers if answer)
         super().__init__(
             f"run {run_id} waits for {named}. Answer ({how}), and run it again"
             if how

@@ -6,7 +6,7 @@ Everything reads in a stream: what is held is bounded by the folded state, never
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json, RecordedEvent, data_of
+from runjournal.log.clock import timestamp
 from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unfoldable
 from runjournal.log.head import Head
@@ -26,12 +27,17 @@ from runjournal.projections.status import reference
 from . import checkpoints, loading
 from .glances import Family, family
 from .logbook import Logbook
+from .triage import judge
 
 last_events: Final = 8
 error_search_events_max: Final = 500
 """How far back the last error of a run is looked for."""
 progress_every_events: Final = 1000
 """How often whoever waits is told how far it is."""
+ended_held_max: Final = 100
+"""Failed attempts that are remembered, for a word that is said of one later."""
+
+
 T = TypeVar("T")
 Progress = Callable[[int, int | None], None]
 """Told how much is done, and of how much."""
@@ -41,7 +47,8 @@ class OpenCall(NamedTuple):
     """A call in flight, or one of which nobody knows: `status` is open or unknown.
 
     `seq` is where its newest attempt started: 0 and below counts back in the run that this one goes on from.
-    `args` is None for a model call, and a `BlobRef` where the args are large.
+    `args` is None for a model call, and a `BlobRef` where the args are large. `verdict` is what recovery does with it
+    (recorded, run, ask), and `why`; "" in a run that isn't gone on with here.
     """
 
     call_id: str
@@ -53,6 +60,8 @@ class OpenCall(NamedTuple):
     seq: int
     started_at: str
     args: Json
+    verdict: str = ""
+    why: str = ""
 
 
 class LastError(NamedTuple):
@@ -231,7 +240,10 @@ def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> O
     args: Json = started.event.args if started and isinstance(started.event, e.ToolStarted) else None
     status = "open" if call.status == "open" else "unknown"
     seq = call.latest - state.offset
-    return OpenCall(call_id, call.tool, status, call.policy, call.step, call.attempt, seq, call.started_at, args)
+    verdict, why = ("", "") if state.status.status == "imported" else judge(call, timestamp(journal.clock.now()))
+    return OpenCall(
+        call_id, call.tool, status, call.policy, call.step, call.attempt, seq, call.started_at, args, verdict, why
+    )
 
 
 def call_as_json(call: OpenCall) -> dict[str, Any]:
@@ -339,9 +351,11 @@ _CALL_TYPES: Final = (
 def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: bool = False) -> Iterator[CallRow]:
     """Every attempt of every tool call, in the order of their ends, those without one last. Raises RunNotFound.
 
-    With `models`, model calls too. Only what is open is held.
+    With `models`, model calls too. A word that is said later of an attempt is a row of its own. Only what is open is
+    held, and the last ones that ended.
     """
     begun: dict[tuple[str, int], CallRow] = {}
+    ended: OrderedDict[tuple[str, int], CallRow] = OrderedDict()  # the last ones, for a word that comes later
     types = _CALL_TYPES if models else _CALL_TYPES[:4]
     for record in journal.events(run_id, upto=upto, types=types, blobs=False):
         event = record.event
@@ -353,8 +367,13 @@ def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: boo
                 )
                 begun[event.call_id, event.attempt] = row
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed() | e.ToolResolved():
+                place = event.call_id, event.attempt
                 orphan = CallRow(record.seq, event.call_id, "", event.attempt, record.step, "", "", None, None, None)
-                row = begun.pop((event.call_id, event.attempt), orphan)
+                row = begun.pop(place, None) or ended.get(place, orphan)
+                if isinstance(event, e.ToolFailed) or getattr(event, "result_error", None):
+                    ended[place] = row
+                    if len(ended) > ended_held_max:
+                        ended.popitem(last=False)
                 yield row._replace(status=_ended(event), ended_at=record.at, outcome=_outcome(event))
             case _:
                 pass

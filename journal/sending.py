@@ -110,13 +110,14 @@ class Sender:
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
-        entry.script.append(Line(recorded.at, "tell", call_id, 0))
         late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
         if cut or late is not None:
             entry.cuts.add(recorded.at)
         again = bool(getattr(events[-1], "again", False)) and late is None
+        if not again:  # else nobody is told of it, and nobody must wait for that
+            entry.script.append(Line(recorded.at, "tell", call_id, 0))
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
 
     def _send(
@@ -172,7 +173,7 @@ class Sender:
             return Ended(error=f.TransactionTooLong(str(raised.error)) if late else raised.error)
         entry.script.append(Line(at, "tell", call_id, 0))
         wrong = getattr(made[0], "result_error", None)
-        failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
+        failure = None if wrong is None else f.unusable(target.name, wrong)
         return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
 
     def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[Recorded]:
@@ -211,7 +212,7 @@ class Sender:
             event, rejection = target.completed(call_id, attempt, ended.value, cut=cut)
             if rejection is None:
                 wrong = getattr(event, "result_error", None)
-                failure = None if wrong is None else f.ResultUnusable(f"{target.name}: {wrong['message']}")
+                failure = None if wrong is None else f.unusable(target.name, wrong)
                 return [event], failure, "happened"
             failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, paid=event)
             return [failed], self._told(failed, rejection), "happened"

@@ -17,6 +17,11 @@ class Awaited(NamedTuple):
     answer: str
 
 
+def resolve_call(run_id: str, call_id: str) -> str:
+    """The call of a `Journal` that says what became of a call."""
+    return f"resolve({run_id!r}, {call_id!r}, 'happened', result) or 'did_not_happen'"
+
+
 def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
     """A wait of a run, {kind, id}, for people."""
     kind, key = str(wait["kind"]), str(wait["id"])
@@ -26,7 +31,7 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
         return Awaited(kind, key, f"a yes or no to {question.action!r}", f"approve{args} or reject{args}")
     if call is not None:
         sent = f"whether {call.tool} happened, sent {call.started_at}"
-        return Awaited(kind, key, sent, f"resolve({run_id!r}, {key!r}, 'happened', result) or 'did_not_happen'")
+        return Awaited(kind, key, sent, resolve_call(run_id, key))
     if kind == "signal":
         return Awaited(kind, key, f"the signal {key!r}", f"signal({run_id!r}, {key!r}, payload)")
     return Awaited(kind, key, f"{kind} {key}", "")

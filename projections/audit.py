@@ -258,6 +258,8 @@ class RunAudit:
 
     def _check_word(self, record: RecordedEvent, event: e.ToolResolved) -> list[Finding]:
         call = self.state.calls.known.get(event.call_id)
+        if call is not None and call.unusable and event.outcome == "happened":
+            return []
         if event.outcome == "happened" and self._happened(event.call_id, call):
             return [self._twice(record, event.call_id)]
         if (call is not None and call.unresolved) or (call is None and self._linked):

@@ -30,6 +30,7 @@ class Call:
 
     `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
     `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
+    `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     """
@@ -53,6 +54,7 @@ class Call:
     fresh: bool = False
     told: list[list[Any]] = field(default_factory=list[list[Any]])
     provider_call_id: str | None = None
+    unusable: bool = False
 
     @property
     def unresolved(self) -> bool:
@@ -97,7 +99,7 @@ class Counts:
 class Calls:
     """See the module. `step` is the id of the open step, "" if there is none; `imported` runs never go on."""
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -130,7 +132,9 @@ class Calls:
             return None
         completed = call.status == "completed"
         is_open = not completed and call.ended < call.attempt
-        return CallFacts(call.attempt, is_open, call.unresolved, tuple(call.maybe), call.policy, completed)
+        return CallFacts(
+            call.attempt, is_open, call.unresolved, tuple(call.maybe), call.policy, completed, call.unusable
+        )
 
     def _counts(self, call: Call) -> Counts:
         return self.models if call.policy == "model" else self.tools
@@ -172,6 +176,7 @@ class Calls:
             return
         completed = isinstance(event, e.ModelCompleted | e.ToolCompleted)
         self._end(call, "completed" if completed else "failed", record.seq)
+        call.unusable = isinstance(event, e.ToolCompleted) and event.result_error is not None
         if isinstance(event, e.ToolFailed) and event.did_not_happen:
             call.maybe = [attempt for attempt in call.maybe if attempt != event.attempt]
         if isinstance(event, e.ModelFailed | e.ToolFailed) and event.again:
@@ -190,9 +195,13 @@ class Calls:
     def on_resolved(self, record: RecordedEvent, event: e.ToolResolved) -> None:
         """A word changes what is known, not what was told.
 
-        That nothing happened is said by a person or a hook of all attempts up to one, by a late owner of its own alone.
+        Of one whose result couldn't be stored a person says what it was. That nothing happened is said by a person or
+        a hook of all attempts up to one, by a late owner of its own alone.
         """
         call = self.known.get(event.call_id)
+        if call is not None and call.unusable and event.outcome == "happened":
+            call.value_seq, call.unusable = record.seq, False
+            return
         if call is None or not call.unresolved:
             return
         if event.outcome != "unknown":

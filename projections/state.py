@@ -253,6 +253,8 @@ class RunState:
             base.transcript, base.memory, base.plan, base.prompt, base.steps
         )  # fmt: skip
         if link == "retry":
+            if new.steps.open is not None:
+                new.steps.open.recoveries = 0  # a person has looked at it, and wants it tried again
             new.steps.try_anew([*base.status.left, *([step, 0] for step in again)], place + 1)
             new.calls = calls.inherited(base.calls.known, base.calls.step)
             step = base.steps.open.id if base.steps.open else None

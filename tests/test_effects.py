@@ -14,8 +14,10 @@ from crashing import everywhere, finish, outside
 
 from runjournal import KEY, Journal, tool
 from runjournal import failures as f
+from runjournal.auditing import audit_run
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
+from runjournal.log.errors import CallEnded
 from runjournal.log.limits import lease_s
 from runjournal.run import Run
 from runjournal.running import Runner
@@ -484,3 +486,64 @@ def test_a_run_is_not_complete_while_a_step_is_open_in_the_log(journal: Journal,
     with pytest.raises(f.PlanChanged, match="step mail is open in the log"):
         journal.run(lambda run: run.complete(1) if how == "complete" else 1, run_id="r")
     assert ("queued", "mail") == (journal.head("r").status, journal.state("r").steps.open.id)  # type: ignore[union-attr]
+
+
+def test_a_person_says_what_a_result_was_that_could_not_be_stored(journal: Journal) -> None:
+    """It is no dead end: the tool isn't called again, and the run goes on with what was said."""
+    called = []
+
+    @tool
+    def order(n: int) -> Any:
+        called.append(n)
+        return object()
+
+    def agent(run: Run) -> Any:
+        return run.do("order", order, 7)
+
+    with pytest.raises(f.StepFailed, match="order has happened, but its result couldn't be stored"):
+        journal.run(agent, run_id="r")
+    with pytest.raises(f.StepFailed, match="ResultUnusable"):
+        journal.run(agent, run_id=journal.retry("r", again=["order"], new_run_id="r2"))
+    (key,) = [each.event.call_id for each in journal.events("r", types=("tool.completed",))]  # type: ignore[attr-defined]
+    with pytest.raises(CallEnded):
+        journal.resolve("r2", key, "did_not_happen")
+    journal.resolve("r2", key, "happened", {"order": 7})
+    with pytest.raises(CallEnded):
+        journal.resolve("r2", key, "happened", {"order": 8})
+    assert {"order": 7} == journal.run(agent, run_id=journal.retry("r2", again=["order"], new_run_id="r3"))
+    assert [7] == called
+    for run_id in ("r", "r2", "r3"):
+        assert [] == [found for found in audit_run(journal.store, run_id) if found.severity == "error"]
+
+
+def test_a_retry_begins_to_count_recoveries_anew(journal: Journal) -> None:
+    """A run that was ended for its many recoveries goes on when a person wants it to."""
+
+    class Died(BaseException):
+        pass
+
+    @tool(read_only=True)
+    def look(n: int) -> int:
+        return n
+
+    def live(run_id: str, *, dies: bool) -> None:
+        runner = Runner(journal, {})
+        claim = runner.claim(run_id)
+        assert claim is not None
+        run, _, _ = runner.open(claim)
+        with run.step("s"):
+            for n in range(30):
+                look(n)
+                if dies and n == lives[0]:
+                    lives[0] += 1
+                    raise Died
+
+    lives = [0]
+    journal.enqueue("k", run_id="r")
+    for _ in range(21):
+        with pytest.raises(Died):
+            live("r", dies=True)
+        journal.clock.elapsed_s += 2 * lease_s  # type: ignore[attr-defined]
+    assert Runner(journal, {}).claim("r") is None
+    live(journal.retry("r", new_run_id="again"), dies=False)
+    assert ["s"] == journal.state("again").steps.completed

@@ -485,3 +485,54 @@ def test_a_store_that_cannot_be_written_now_ends_no_run(
         assert ("queued", []) == (journal.head("r").status, [t for t in types(journal) if t.endswith(".failed")])
         assert "done" == run()
         assert [1] == sent
+
+
+async def _forgets_tools(run: AsyncRun) -> None:
+    async with run.step("a"):
+        looked_at(1)
+        waited_for(2)  # type: ignore[unused-coroutine]  # that is what is tested
+
+
+async def _forgets_a_do(run: AsyncRun) -> None:
+    run.do("first", list)  # type: ignore[unused-coroutine]  # that is what is tested
+    async with run.step("a"):
+        pass
+
+
+async def _forgets_the_last(run: AsyncRun) -> None:
+    run.do("last", list)  # type: ignore[unused-coroutine]  # that is what is tested
+
+
+@tool(read_only=True)
+def looked_at(x: int) -> int:
+    return x
+
+
+@tool(read_only=True)
+async def waited_for(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("agent", "names"),
+    [(_forgets_tools, "looked_at, waited_for"), (_forgets_a_do, "run.do"), (_forgets_the_last, "run.do")],
+)
+def test_a_forgotten_await_is_a_mistake(agent: Any, names: str) -> None:
+    """What was called and never began is found at the end of its step, or of the agent; nothing fails by it."""
+    with AsyncJournal.open("memory:") as journal:
+        with pytest.raises(f.NotAwaited, match=f"{names} was called and not awaited"):
+            asyncio.run(journal.run_async(agent, run_id="r"))
+        assert "queued" == journal.head("r").status
+        assert "step.completed" not in types(journal)
+
+
+def test_a_task_that_was_just_made_is_not_forgotten() -> None:
+    """Its step waits for it."""
+
+    async def agent(run: AsyncRun) -> int:
+        async with run.step("a"):
+            task = asyncio.create_task(waited_for(3))
+        return await task
+
+    with AsyncJournal.open("memory:") as journal:
+        assert 3 == asyncio.run(journal.run_async(agent, run_id="r"))

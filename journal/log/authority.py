@@ -18,7 +18,8 @@ from .head import RECOVERIES, STATUS_AFTER, TERMINAL, Head, sharper
 class CallFacts(NamedTuple):
     """What the log knows of a call: its newest attempt, whether that has no outcome, and whether it may have happened.
 
-    `completed`: it is known to have happened, from its own end or a word.
+    `completed`: it is known to have happened, from its own end or a word; `unusable`: but what it gave couldn't be
+    stored, and nobody has said it since.
     """
 
     attempt: int
@@ -27,6 +28,7 @@ class CallFacts(NamedTuple):
     maybe: tuple[int, ...]
     policy: str
     completed: bool
+    unusable: bool = False
 
 
 class Facts(Protocol):
@@ -231,6 +233,20 @@ def _of_outbox(event: Event, facts: Facts) -> bool:
     return call is not None and call.policy == "outbox"
 
 
+def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> None:
+    """A word is said of what may have happened; or, by a person, of what a result was that couldn't be stored."""
+    if call is not None and call.unusable and event.outcome == "happened" and not event.late:
+        return
+    if call is None or not call.unresolved:
+        raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known, or it never started")
+    if event.late and event.attempt not in call.maybe:
+        raise CallEnded(f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} has an outcome")
+    if not event.late and event.attempt != call.attempt:
+        raise NotAllowed(
+            f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, got {event.attempt}"
+        )
+
+
 def _check_facts(head: Head, event: Event, facts: Facts) -> None:
     """Events about calls and questions: each attempt starts once and ends once, each question is answered once."""
     match event:
@@ -253,16 +269,7 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
                     "it never started, or it has ended"
                 )
         case e.ToolResolved():
-            call = facts.call_facts(event.call_id)
-            if call is None or not call.unresolved:
-                raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known, or it never started")
-            if event.late and event.attempt not in call.maybe:
-                raise CallEnded(f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} has an outcome")
-            if not event.late and event.attempt != call.attempt:
-                raise NotAllowed(
-                    f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, "
-                    f"got {event.attempt}"
-                )
+            _check_word(head, event, facts.call_facts(event.call_id))
         case e.ApprovalRequested():
             if facts.question_open(event.approval_id):
                 raise NotAllowed(f"run {head.run_id}: question {event.approval_id} is asked already")
