@@ -325,6 +325,12 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
         return
     owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
     yield "owner", owner
+    if base := state.status.base:
+        yield "from", line(f"{base['run_id']}, event {base['seq']} ({state.status.link}); its costs are its own")
+    if found.newest is not None:
+        yield "went on", line(f"as {found.newest}")
+    elif state.status.status in ("failed", "cancelled") and state.status.kind:
+        yield "go on", line(f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one")
     for wait in state.status.waits[:listed_max]:
         what = awaited(head.run_id, state, wait)
         yield "waits for", line(f"{what.kind}: {what.what}")

@@ -79,7 +79,8 @@ class Summary:
 
     `state` is None where the log can't be folded; `problem` says why. `events` are counts by type, `last` the newest
     events, newest first. `owner_gone`: the run is running now, and the process that owns it is known to be gone.
-    `family` are the runs below it; None where it stands at an earlier event.
+    `family` are the runs below it; None where it stands at an earlier event. `newest` is the run that went on from it,
+    by retries and restarts; None if there is none.
     """
 
     head: Head
@@ -94,6 +95,7 @@ class Summary:
     path: str | None
     owner_gone: bool
     family: Family | None
+    newest: str | None
 
     def as_json(self) -> dict[str, Any]:
         """As JSON: keys of `show -o json`, the findings left out."""
@@ -124,6 +126,8 @@ class Summary:
             "error": self.error._asdict() if self.error else None,
             "problem": str(self.problem) if self.problem else None,
             "sub_agents": self.family._asdict() if self.family else None,
+            "goes_on_from": found.get("base"),
+            "went_on_as": self.newest,
         }
 
 
@@ -221,6 +225,7 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
         first.event.path if first and isinstance(first.event, e.RunImported) else None,
         head.status == "running" and owner.gone(head, owner.here(), journal.clock),
         family(journal, run_id) if at is None else None,
+        later if (later := store.newest(head.scope)) != run_id else None,
     )
 
 
@@ -283,6 +288,7 @@ def state_as_json(state: RunState) -> dict[str, Any]:
         "epoch": status.epoch,
         "round": status.round,
         "waits": status.waits,
+        "base": status.base,
         "due_at": status.due_at,
         "cancel": status.cancel,
         "error": status.error,
