@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_overloads, get_type_hints
 
 import apsw
 import click
@@ -652,15 +652,25 @@ MODULES: Final = {
     "runjournal.auditing": ("audit_run", "audit_store", "verify_run", "verify_store", "Finding", "Verification"),
     "runjournal.log.base": ("upcaster", "BlobRef", "UnknownEvent", "NewerEvent", "UnreadableEvent"),
     "runjournal.log.head": ("Head",),
+    "runjournal.context": ("StateView", "PlanView", "MemoryView"),
+    "runjournal.targets": ("ModelOptions",),
+    "runjournal.journal": ("RunOptions",),
     "runjournal.projections.transcript": ("Message",),
     "runjournal.testing": ("StoreContract",),
 }
 FOLDS: Final = ("status", "steps", "transcript", "memory", "plan", "prompt", "costs", "calls", "approvals", "inbox")
 
 
+INTERNAL: Final = frozenset(
+    {"plan_of", "note", "read_messages", "take_signals", "lend", "forget", "check_memory", "check_awaited", "drain"}
+)
+"""Methods of a run that its own parts use, not agents."""
+
+
 def signature(name: str, function: Callable[..., Any]) -> str:
     """How a function is called, annotations without quotes."""
-    found = inspect.signature(function)
+    told = get_overloads(function)
+    found = inspect.signature(told[-1] if told else function)
     made = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     text = str(found.replace(parameters=made))
     plain = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
@@ -704,7 +714,9 @@ def public_methods(cls: type) -> dict[str, Any]:
         for base in reversed(cls.__mro__)
         if base.__module__.startswith("runjournal.")
         for name, value in vars(base).items()
-        if not name.startswith(("_", "on_")) and (inspect.isfunction(value) or isinstance(value, classmethod))
+        if not name.startswith(("_", "on_"))
+        and not (name in INTERNAL and base.__module__ in ("runjournal.context", "runjournal.async_run"))
+        and (inspect.isfunction(value) or isinstance(value, classmethod))
     }
 
 
@@ -716,6 +728,19 @@ def _class(name: str, cls: type, level: str) -> Iterator[str]:
     elif dataclasses.is_dataclass(cls) and not issubclass(cls, Event):
         names = [each.name for each in dataclasses.fields(cls)]
         yield from [f"Fields: {', '.join(f'`{each}`' for each in names)}.", ""]
+    elif issubclass(cls, dict):
+        keys = get_type_hints(cls)
+        yield from [f"Keys, none of them needed: {', '.join(f'`{each}`' for each in keys)}.", ""]
+    properties = {
+        each: value
+        for base in reversed(cls.__mro__)
+        for each, value in vars(base).items()
+        if isinstance(value, property) and not each.startswith("_")
+    }
+    for each, value in properties.items():
+        yield f"- `.{each}`: {' '.join((inspect.getdoc(value) or '').split())}"
+    if properties:
+        yield ""
     for method, function in public_methods(cls).items():
         if name == "StoreContract":
             continue  # its methods are tests
@@ -795,7 +820,7 @@ def _failures() -> Iterator[str]:
         if issubclass(cls, BaseException)
     ]
     yield from ["## What an agent runs into", ""]
-    yield from ["All are in `runjournal.failures`. Running agents is being built; nothing is promised of it yet.", ""]
+    yield from ["All are in `runjournal.failures`.", ""]
     yield from table(("name", "is a", "when"), rows)
 
 

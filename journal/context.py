@@ -151,12 +151,12 @@ class Context:
 
     @property
     def state(self) -> StateView:
-        """What the run knows."""
+        """What the run knows: messages, memory, plan, costs, completed steps; to read."""
         return StateView(self)
 
     @property
     def plan(self) -> PlanView:
-        """The plan, to read and to change."""
+        """The plan, to read and, inside a step, to change: `set`, `update`, `done`."""
         return PlanView(self, self.core.state.plan)
 
     def plan_of(self, plan: Plan) -> list[Task]:

@@ -181,7 +181,10 @@ class _Inside:
 
 
 class Run(Context):
-    """A run that this process owns. An agent is a function of it, called again after a crash."""
+    """A run that this process owns. An agent is a function of it, called again after a crash.
+
+    `memory` is its working memory, a mapping: copies come out, what is assigned inside a step is recorded.
+    """
 
     def __init__(self, core: SyncCore, driver: SyncDriver, caller: Caller) -> None:
         super().__init__(core, driver.drive)

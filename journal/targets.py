@@ -120,7 +120,13 @@ class ToolTarget:
 
 
 class ModelOptions(TypedDict, total=False):
-    """What `run.model` takes beside the name, the request and `call`: see `ModelTarget`."""
+    """What `run.model` takes beside the name, the request and `call`.
+
+    `check(answer)` raises or returns False for an answer that can't be used: it is asked for again, and paid for.
+    `into(answer)` makes what the recorded JSON is to be. `usage(answer)` gives the tokens, {input, output, cache_read,
+    cache_write}, and `cost(answer)` the price, {amount, currency}, where the answer doesn't say them as `usage` and
+    `cost`; None is unknown. `timeout_s` bounds the call in seconds; `provider` and `fingerprint` are for the log.
+    """
 
     check: Callable[[Any], object] | None
     provider: str | None

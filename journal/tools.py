@@ -283,7 +283,16 @@ def tool(
 ) -> Any:
     """Make a function, async function or method a tool; with or without arguments. Raises InvalidArgument.
 
-    Without a policy a tool is `unsafe`; with `read_only=True`, `idempotent`.
+    Without a policy a tool is `unsafe`; with `read_only=True`, `idempotent`. A `keyed` one takes a parameter
+    `idempotency_key`, which the journal fills in, and whose receiver remembers it for `key_ttl_s` seconds; a
+    `transactional` one takes `tx` first.
+
+    `timeout_s` bounds a call in seconds: it fails then as a TimeoutError, and may have happened; the body of a plain
+    function goes on in its thread, and says later what became of it. `key="order-{order_id}"` names the call by its
+    arguments, once in the whole scope of a run. `reconcile(args, key)` asks the world what became of a call:
+    ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown`, where nobody knows: "fail" raises
+    CallOutcomeUnknown, "ask" lets the run wait for a person. `into` makes what the recorded JSON is to be, a class of
+    yours. `name` is what the log calls it; no two tools of a process may share one.
     """
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
