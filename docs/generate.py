@@ -1,5 +1,4 @@
-"""Write the generated pages of docs/reference from the code: cli.md, events.md, inventory.md, python.md,
-sql.md.
+"""Write the pages of docs/reference that are made from the code: cli, events, inventory, python, sql.
 
     python docs/generate.py            write them
     python docs/generate.py --check    change nothing; exit 1 if one of them isn't what the code says

@@ -1244,3 +1244,349 @@ def test_a_failure_that_was_handled_before_stays_handled(m: Any) -> None:
     assert "failed" == lab.serve().status
     lab.journal.start("two", "retry", "r")
     assert "mended" == lab.serve("two").output["output"][0]
+
+
+@rule
+def test_messages_and_plan_of_an_open_step_are_not_seen_between_steps(m: Any) -> None:
+    """§5: a crash left them in the overlay; outside the step there is the base alone."""
+    seen: list[Any] = []
+
+    def agent(run: Any) -> None:
+        seen.append([len(run.context["messages"]), run.context["plan"]])
+        with run.step("a"):
+            run.message("user", "hello")
+            run.plan("task", "done")
+            use(run, lab, "unsafe")
+
+    lab = bench(m, agent)
+    crash_at(lab, "before step.completed")
+    assert "completed" == lab.serve().status
+    assert [[0, {}], [0, {}]] == seen
+
+
+@rule
+def test_what_an_entry_wrote_is_gone_when_its_step_is_entered_again(m: Any) -> None:
+    """§5: the second entry goes another way, and nothing of the first one is left in the context."""
+
+    def agent(run: Any) -> None:
+        with run.step("a"):
+            if next(lab.coins):
+                run.message("user", "hello")
+                run.memory["key"] = 1
+                run.plan("task", "done")
+            use(run, lab, "unsafe")
+
+    lab = bench(m, agent)
+    lab.coins = iter([1, 0])
+    crash_at(lab, "before step.completed")
+    assert {"messages": [], "memory": {}, "plan": {}} == lab.serve().context
+
+
+@rule
+def test_an_attempt_that_did_nothing_frees_no_other(m: Any) -> None:
+    """§5: the first may have happened, the second did not, and the key is forgotten: there is no third one."""
+    tries: list[str] = []
+
+    def send(args: Any, key: str) -> None:
+        tries.append(key)
+        if len(tries) == 2:
+            lab.world.now += 86400
+            raise m.NotSent("no route")
+        lab.world.act("keyed", key, "sent")
+        raise m.Transient("lost")
+
+    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("send", "keyed", send))))
+    assert "unsafe_in_flight" == lab.serve().output["cause"]
+    assert (2, 1) == (len(tries), len(lab.world.effects))
+
+
+@rule
+def test_a_tool_has_a_copy_of_its_arguments(m: Any) -> None:
+    """§5: what it does to them isn't what the next attempt is begun with."""
+    heard: list[Any] = []
+
+    def poll(args: Any, key: str) -> str:
+        heard.append(list(args["items"]))
+        args["items"].append("more")
+        if len(heard) < 3:
+            raise m.Transient("busy")
+        return "done"
+
+    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("poll", "idempotent", poll), items=["one"])))
+    assert {"output": "done"} == lab.serve().output
+    assert [["one"]] * 3 == heard == [event.data["args"]["items"] for event in lab.events("tool.started")]
+
+
+@rule
+def test_a_number_is_a_clock_from_ten_digits_on(m: Any) -> None:
+    """§5: seconds since 1970 may differ in a request that is asked again, no other number may."""
+    for numbers, paid in (([1764374400, 1764460801], 1), ([4, 5], 2)):
+        asks = iter(numbers)
+        think = lambda request: lab.world.act("model", str(request["q"]), f"answer to {request['q']}")  # noqa: E731
+        lab = bench(
+            m,
+            lambda run: run.do("a", lambda: [run.model("m", {"q": next(asks)}, think), use(run, lab, "idempotent")]),
+        )
+        crash_at(lab, "before tool.completed")
+        assert f"answer to {numbers[paid - 1]}" == lab.serve().output["output"][0]
+        assert paid == len(lab.world.paid)
+
+
+@rule
+def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
+    """§5: its id is that of `ask <action>`, so that a tool of the same name and arguments is the first of its kind."""
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("unsafe", x=3), use(run, lab, "unsafe", 3)]))
+    lab.serve()
+    (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
+    assert m.key_of("r", "a", "ask unsafe", {"x": 3}) == asked.data["approval_id"]
+    assert m.key_of("r", "a", "unsafe", {"x": 3}) == called.data["call_id"]
+
+
+@rule
+def test_a_loop_that_has_not_looked_writes_nothing(m: Any) -> None:
+    """§5: the first thing that its later turn does is what it is stopped at, a message as well as a call."""
+
+    def agent(run: Any) -> None:
+        for i in range(2):
+            with run.step("turn", repeat=True):
+                run.message("user", f"turn {i}")
+
+    lab = bench(m, agent)
+    crash_at(lab, "after step.completed")
+    stopped(lab, m.PlanChanged)
+    assert 1 == len(lab.events("message.appended"))
+
+
+@rule
+def test_what_may_be_left_out_before_a_step(m: Any) -> None:
+    """R126: a `do` is stopped if it is new, has no key, and one without a key that sent something was left out."""
+
+    def interrupted(agent: Callable[[Any, Lab], Any], where: str, nth: int) -> Lab:
+        lab = bench(m, lambda run: agent(run, lab), {("idempotent", 1): ["late"] * 3})
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        return lab
+
+    def two(run: Any, lab: Lab, key: Any = None) -> None:
+        run.do("charge", lambda: use(run, lab, "unsafe"), key=key)
+        run.do("mail", lambda: use(run, lab, "idempotent"))
+
+    begun = interrupted(two, "after tool.started", 2)
+    begun.agent = lambda run: run.do("mail", lambda: use(run, begun, "idempotent"))
+    assert "completed" == begun.serve().status
+    failed = interrupted(two, "after step.failed", 1)
+    failed.agent = lambda run: told(run, failed)
+    assert "completed" == failed.serve().status
+    keyed = interrupted(lambda run, lab: two(run, lab, key=7), "after step.completed", 1)
+    keyed.agent = lambda run: run.do("mail", list)
+    assert "completed" == keyed.serve().status
+    later = interrupted(two, "after step.completed", 1)
+    later.agent = lambda run: run.do("mail", list, key=7)
+    assert "completed" == later.serve().status
+
+
+def told(run: Any, lab: Lab) -> Any:
+    """A step that failed, asked for until it is done."""
+    for _ in range(3):
+        with suppress(lab.m.StepFailed):
+            return run.do("mail", lambda: use(run, lab, "idempotent"))
+    return None
+
+
+@rule
+def test_a_fork_counts_the_attempts_of_its_place(m: Any) -> None:
+    """§5: those that a step had failed when its base last completed one; not those that came after."""
+
+    def agent(run: Any) -> None:
+        for name, done in (("b", "c"), ("d", "")):
+            for _ in range(2):
+                with suppress(m.StepFailed), run.step(name):
+                    raise ValueError(name)
+            if done:
+                run.do(done, list)
+
+    lab = bench(m, agent)
+    assert "completed" == lab.serve().status
+    lab.journal.start("f", "fork", "r")
+
+    def forked(run: Any) -> None:
+        for name in "bd":
+            while not run.done(name):
+                with suppress(m.StepFailed), run.step(name):
+                    pass
+
+    lab.agent = forked
+    assert "completed" == lab.serve("f").status
+    started = [event.data for event in lab.store.log["f"] if event.type == "step.started"]
+    assert [("b", 3), ("d", 1)] == [(data["id"], data["attempt"]) for data in started]
+
+
+@rule
+def test_a_cancelled_wait_is_ended_and_its_retry_asks_anew(m: Any) -> None:
+    """§6: nothing need have come; the question that nobody answered is not the retry's."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", x=3)))
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.journal.cancel("r")
+    assert "cancelled" == lab.journal.run(lab.agent, "r").status
+    lab.journal.start("two", "retry", "r")
+    assert "waiting" == lab.journal.run(lab.agent, "two").status
+    assert ["approval.requested"] == events_of(lab, "approval.", "two")
+
+
+@rule
+def test_an_attempt_that_failed_takes_no_signals(m: Any) -> None:
+    """§5: the next one sees them, too."""
+    seen: list[Any] = []
+
+    def agent(run: Any) -> None:
+        while not run.done("a"):
+            with suppress(m.StepFailed), run.step("a"):
+                seen.append(run.signals())
+                if len(seen) == 1:
+                    raise ValueError("the first one")
+
+    lab = bench(m, agent)
+    lab.journal.start("r")
+    lab.journal.signal("r", "stop")
+    assert "completed" == lab.serve().status
+    assert [["stop"], ["stop"]] == seen
+
+
+@rule
+def test_a_step_that_ends_and_a_wait_are_progress(m: Any) -> None:
+    """R81: a run that dies once between any two of them is never given up."""
+
+    def completes(run: Any) -> None:
+        for x in "abcd":
+            run.do(x, list)
+
+    def fails(run: Any) -> None:
+        for x in "abcd":
+            with suppress(m.StepFailed), run.step(x):
+                raise ValueError(x)
+
+    def waits(run: Any) -> None:
+        run.do("a", lambda: run.ask("ok?", x=3))
+
+    for agent, where, nth in (
+        (completes, "after step.completed", (1, 1, 1, 1)),  # each counts from behind the one before it
+        (fails, "after step.failed", (1, 1, 1, 1)),
+        (waits, "after step.started", (1, 2)),
+    ):
+        lab = bench(m, agent)
+        for each in nth:
+            crash_at(lab, where, each)
+        lab.boot(patience=1)
+        for _ in range(8):
+            with suppress(m.Crash):
+                lab.journal.run(agent, "r")
+            if "waiting" == lab.store.state("r").status:
+                lab.people("r")
+            else:
+                lab.disown("r")
+        assert ("completed", len(nth)) == (lab.store.state("r").status, len(lab.events("run.requeued"))), where
+
+
+@rule
+def test_a_fork_of_a_retry_has_not_failed_yet(m: Any) -> None:
+    """§5: it starts behind the last completed step of the line, also if that is in no run of it."""
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            return run.do("a", lambda: use(run, lab, "keyed"))
+        raise ValueError("no way")
+
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "retry", "r")
+    lab.program.nature = {}
+    lab.journal.start("f", "fork", "two", 1)
+    assert "completed" == lab.serve("f").status
+    assert [1] == [event.data["attempt"] for event in lab.store.log["f"] if event.type == "step.started"]
+
+
+@rule
+def test_a_late_word_is_about_its_own_attempt(m: Any) -> None:
+    """§6: the first owner sent nothing, the second one sent under the same key and died, and the key is forgotten."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")))
+    crash_at(lab, "before effect", kind="stall")
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Fenced, m.RunBusy):
+        lab.journal.run(lab.agent, "r")
+    (word,) = lab.events("tool.resolved")
+    assert (1, "did_not_happen", True) == (word.data["attempt"], word.data["outcome"], word.data["late"])
+    lab.world.now += 86400
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_mistake_between_steps_ends_nothing(m: Any) -> None:
+    """§5: a `do` that is asked for twice; the run is released, and mended code goes on where it was."""
+    lab = bench(m, lambda run: [run.do("a", lambda: use(run, lab, "unsafe")) for _ in range(2)])
+    stopped(lab, m.StepDone)
+    assert "queued" == lab.store.state("r").status
+    lab.agent = lambda run: run.do("a", lambda: use(run, lab, "unsafe"))
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_what_can_not_happen_twice_is_tried_again_within_the_ask(m: Any) -> None:
+    """§5: a transient failure of a keyed call isn't told while its key lives; that of an unsafe one is told at once."""
+    for policy, ends, attempts, failures in (
+        ("idempotent", ["late"], 2, 0),
+        ("transactional", ["late"], 2, 0),
+        ("keyed", ["lost"], 2, 0),
+        ("unsafe", ["not sent"], 2, 0),
+        ("keyed", ["never"], 1, 1),
+        ("unsafe", ["lost"], 1, 1),
+    ):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, policy)), {(policy, 1): ends}, on_unknown="fail")
+        lab.journal.run(lab.agent, "r")
+        assert (attempts, failures) == (len(lab.events("tool.started")), len(lab.events("step.failed"))), policy
+
+
+@rule
+def test_a_restart_begins_anew(m: Any) -> None:
+    """§5: no message of its base is in its context, and no step of it has a kind."""
+    seen: list[int] = []
+
+    def agent(run: Any) -> None:
+        seen.append(len(run.context["messages"]))
+        with run.step("a"):
+            run.message("user", "hello")
+        raise ValueError("no way")
+
+    lab = bench(m, agent)
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "restart", "r")
+    lab.agent = lambda run: [seen.append(len(run.context["messages"])), run.do("a", lambda: "done")][1]
+    assert {"output": "done"} == lab.serve("two").output
+    assert [0, 0] == seen
+
+
+@rule
+def test_a_fork_knows_nothing_of_what_came_after(m: Any) -> None:
+    """§5: a step that its base began later may be of another kind."""
+
+    def agent(run: Any) -> None:
+        run.do("a", list)
+        with run.step("b"):
+            pass
+
+    lab = bench(m, agent)
+    assert "completed" == lab.serve().status
+    (first, _) = (event.seq for event in lab.store.log["r"] if event.type == "step.completed")
+    lab.journal.start("f", "fork", "r", first)
+    lab.agent = lambda run: [run.do("a", list), run.do("b", lambda: "done")][1]
+    assert {"output": "done"} == lab.serve("f").output
+
+
+@rule
+def test_the_third_round_is_the_last(m: Any) -> None:
+    """§5: a transient failure that leaves the agent again and again ends the run."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")), {("idempotent", 1): ["late"] * 20})
+    assert "failed" == lab.serve().status
+    assert (3, 2) == (len(lab.events("step.failed")), len(lab.events("run.retry_scheduled")))
