@@ -204,7 +204,7 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         self.state = self.appender.cached(self.tx, head)
-        claims = len(batch.drafts) > 1 and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
+        claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
             self.state = self.appender.load(self.tx, head, batch.drafts[0].event)
         return self._write(Gate(head, batch.epoch, self))

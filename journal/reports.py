@@ -375,7 +375,7 @@ def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: boo
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed() | e.ToolResolved():
                 place = event.call_id, event.attempt
                 orphan = CallRow(record.seq, event.call_id, "", event.attempt, record.step, "", "", None, None, None)
-                row = begun.pop(place, None) or ended.get(place, orphan)
+                row = begun.pop(place) if place in begun else ended.get(place, orphan)
                 if isinstance(event, e.ToolFailed) or getattr(event, "result_error", None):
                     ended[place] = row
                     if len(ended) > ended_held_max:

@@ -147,7 +147,7 @@ def test_a_run_whose_budget_is_used_up_is_not_claimed():
         run.do("ask", lambda: run.model("m", {"ask": 1}, lambda _: {"usage": {"input_tokens": 6, "output_tokens": 4}}))
         raise KeyboardInterrupt
 
-    called = []
+    called: list[object] = []
     with Journal.open("memory:") as journal:
         with pytest.raises(KeyboardInterrupt):
             journal.run(agent, run_id="r", budget={"tokens": 10})
@@ -169,4 +169,4 @@ def test_what_only_looks_is_a_plain_function():
                 journal.run(asking(lambda _: {}, **{given: wrong}), run_id=given)
     for given in ("reconcile", "into"):
         with pytest.raises(InvalidArgument, match=f"{given}= is a coroutine function"):
-            tool(**{given: wrong})(lambda: None)
+            tool(**{given: wrong})(lambda: None)  # type: ignore[call-overload]  # that is what is tested

@@ -288,7 +288,7 @@ def test_code_that_was_edited_meanwhile() -> None:
             assert line
         text = run.do("load", load, "a")
         run.do("mail", send_email_once, "ada")
-        return run.do("count", len, text)
+        return str(run.do("count", len, text))
 
     def deployed(run: Run) -> str:  # each process has newer code than the one before
         lives.append(run)
@@ -457,7 +457,7 @@ def test_a_queued_run_is_claimed_by_one(journal: Journal) -> None:
 @pytest.mark.parametrize("given", [(1, 2), {1: 2}, {1, 2}, object(), float("nan")])
 def test_what_cannot_be_stored_is_a_mistake_in_the_code(journal: Journal, given: object) -> None:
     """A `do` or an agent that gives it back ends nothing: the run is released, and mended code goes on from there."""
-    executed = []
+    executed: list[int] = []
 
     def agent(run: Run, *, mended: bool = False) -> Any:
         run.do("first", executed.append, 1)
