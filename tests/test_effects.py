@@ -72,10 +72,8 @@ GOLDEN = [
 
 @pytest.mark.requirement("R98", "R99", "R100", "R112")
 def test_the_key_of_a_call() -> None:
-    """24 hex digits of SHA-256 over the canonical JSON of scope, step, tool and args, and n for the n-th equal one.
-
-    Another variant, sha256(session:step:action)[:32], is not offered: it would take two calls of a step for one.
-    """
+    """24 hex digits of SHA-256 over the canonical JSON of scope, step, tool and args, and n for the n-th equal one."""
+    # Another variant, sha256(session:step:action)[:32], isn't offered: it would take two calls of a step for one.
     for scope, step, what, args, n, key in GOLDEN:
         assert key == call_key(scope, step, what, args, n)
         about = {"args": args, "step": step, "task": scope, "tool": what} | ({"n": n} if n > 1 else {})
