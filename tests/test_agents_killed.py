@@ -334,10 +334,7 @@ def kill_agents(folder: Path, seed: int) -> Counter[str]:
     return struck
 
 
-@pytest.mark.requirement("R3")
-@pytest.mark.requirement("R47")
-@pytest.mark.requirement("R49")
-@pytest.mark.requirement("R60")
+@pytest.mark.requirement("R3", "R14", "R47", "R49", "R60")
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_agents_end_as_if_nobody_had_killed_them(tmp_path: Path, seed: int) -> None:
     """Two dozen kills: nothing acknowledged is lost, effects are as promised, context and output as undisturbed."""
@@ -345,10 +342,7 @@ def test_killed_agents_end_as_if_nobody_had_killed_them(tmp_path: Path, seed: in
 
 
 @pytest.mark.crash
-@pytest.mark.requirement("R3")
-@pytest.mark.requirement("R47")
-@pytest.mark.requirement("R49")
-@pytest.mark.requirement("R60")
+@pytest.mark.requirement("R3", "R14", "R47", "R49", "R60")
 @pytest.mark.parametrize("seed", range(100, 125))
 def test_three_hundred_killed_agents(tmp_path: Path, seed: int) -> None:
     """The same with 25 seeds of a dozen kills."""
