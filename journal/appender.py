@@ -57,13 +57,24 @@ class Cached(NamedTuple):
 
 
 class Appender:
-    """Appends for one journal, and keeps the folded states of the runs that it appended to last."""
+    """Appends for one journal, and keeps the folded states of the runs that it appended to last.
 
-    def __init__(self, store: Store, clock: Clock, policy: CheckpointPolicy, process: owner.Process) -> None:
+    `owned(run_id)` says whether the run is this journal's: the states of these are all kept.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy: CheckpointPolicy,
+        process: owner.Process,
+        owned: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self.store = store
         self._clock = clock
         self._policy = policy
         self._process = process
+        self._owned = owned
         self._cache: OrderedDict[str, Cached] = OrderedDict()
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
@@ -153,11 +164,12 @@ class Appender:
         return entry.state
 
     def keep(self, run_id: str, entry: Cached) -> None:
-        """Remember a state; the one not used for longest is forgotten."""
+        """Remember a state; if there are too many, those that came first are forgotten, but for owned ones."""
         self._cache[run_id] = entry
         self._cache.move_to_end(run_id)
-        if len(self._cache) > states_cached_max:
-            self._cache.popitem(last=False)
+        if (over := len(self._cache) - states_cached_max) > 0:
+            for old in [each for each in self._cache if each != run_id and not self._owned(each)][:over]:
+                del self._cache[old]
 
     def forget(self, run_id: str) -> None:
         """Drop what is kept of a run."""

@@ -68,6 +68,10 @@ class Leases:
             return True
         return self._renew(run_id, epoch)
 
+    def holds(self, run_id: str) -> bool:
+        """Whether a lease of this run is kept here."""
+        return run_id in self._held
+
     def _drop(self, run_id: str, epoch: int) -> None:
         with self._lock:
             lease = self._held.get(run_id)

@@ -67,9 +67,11 @@ class Logbook:
         self.by = by or f"{_user()}@{socket.gethostname()}:{os.getpid()}"
         self.clock: Clock = store.clock
         self.process = process or here()
-        self._appender = Appender(store, store.clock, checkpoints or CheckpointPolicy(), self.process)
-        self._owned = owned
         self.leases = Leases(store, store.clock)
+        self._appender = Appender(
+            store, store.clock, checkpoints or CheckpointPolicy(), self.process, self.leases.holds
+        )
+        self._owned = owned
 
     @classmethod
     def open(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
+from runjournal import appender, loading
 from runjournal.async_journal import AsyncJournal
 from runjournal.failures import NotInRun, RunBusy
 from runjournal.journal import Journal
@@ -238,3 +240,30 @@ def test_a_run_inside_a_step_of_another_one():
             for run_id in ("out", "in", "in2")
         }
         assert {"out": [4, 5], "in": [2], "in2": [3]} == args
+
+
+def test_the_states_of_owned_runs_are_kept(monkeypatch):
+    """However many runs a process has at the same time, none of them is folded again; of others the last are kept."""
+    monkeypatch.setattr(appender, "states_cached_max", 4)
+    loads = []
+    load = loading.load
+
+    def counted(store, reading, run_id, *args, **how):
+        loads.append(run_id)
+        return load(store, reading, run_id, *args, **how)
+
+    monkeypatch.setattr(loading, "load", counted)
+
+    async def agent(run):
+        for n in range(5):
+            async with run.step("s", key=n):
+                run.message("user", "x")
+                await asyncio.sleep(0)
+
+    with AsyncJournal.open("memory:") as journal:
+        for number in range(20):
+            journal.enqueue("k", run_id=f"r{number}")
+        asyncio.run(journal.recover_all_async({"k": agent}, concurrency=20))
+        assert 2 >= max(Counter(loads).values())
+        journal.enqueue("k", run_id="one more")
+        assert 4 == len(journal._appender._cache)

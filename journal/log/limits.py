@@ -64,7 +64,7 @@ checkpoint_every_events: Final = 256
 checkpoint_stretch_events: Final = 16_384
 """Beside the newest few, the last checkpoint of each such stretch of a run is kept: for replays of its middle."""
 states_cached_max: Final = 64
-"""Folded runs that a Journal keeps in memory."""
+"""Folded runs that a Journal keeps in memory, beside those that it owns."""
 
 # Leases.
 lease_s: Final = 60.0
