@@ -265,5 +265,5 @@ def test_the_states_of_owned_runs_are_kept(monkeypatch):
             journal.enqueue("k", run_id=f"r{number}")
         asyncio.run(journal.recover_all_async({"k": agent}, concurrency=20))
         assert 2 >= max(Counter(loads).values())
-        journal.enqueue("k", run_id="one more")
+        journal.enqueue("k", run_id="more")
         assert 4 == len(journal._appender._cache)
