@@ -1,14 +1,19 @@
 """The one guarded append of every writer: judge, link, encode, fold and write, all inside the store's write lock.
 
 What was read there is what is replaced, so that an append either stands behind the head it saw or writes nothing.
+
+A run has two folded states here. The owner's is read by the agent outside the lock, so that only the owner's own
+appends fold into it; what others append through the same journal is in it with the next of these. The other one is
+for the appends of everybody else, and is read nowhere but inside the lock.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -16,7 +21,15 @@ from runjournal.log.authority import CALL_STARTS, Gate
 from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, loads, record
-from runjournal.log.errors import InvalidArgument, NotAllowed, NotNewest, RunNotFound, TooLarge, WrongExpectation
+from runjournal.log.errors import (
+    CorruptLog,
+    InvalidArgument,
+    NotAllowed,
+    NotNewest,
+    RunNotFound,
+    TooLarge,
+    WrongExpectation,
+)
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
@@ -50,16 +63,22 @@ class Batch:
 
 
 class Cached(NamedTuple):
-    """A folded run, and the seq of its last checkpoint."""
+    """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it."""
 
     state: RunState
     checkpointed: int
+    upto: int = 0
+
+
+Key: TypeAlias = tuple[str, bool]
+"""A run, and whether it is its owner's state."""
 
 
 class Appender:
     """Appends for one journal, and keeps the folded states of the runs that it appended to last.
 
-    `owned(run_id)` says whether the run is this journal's: the states of these are all kept.
+    `owned(run_id)` says whether the run is this journal's: the owner's states of these are all kept. `_lock` is around
+    each use of the cache and around nothing that waits: the store's lock is never taken inside it.
     """
 
     def __init__(
@@ -75,16 +94,17 @@ class Appender:
         self._policy = policy
         self._process = process
         self._owned = owned
-        self._cache: OrderedDict[str, Cached] = OrderedDict()
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[Key, Cached] = OrderedDict()
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
         """Append all of these batches or nothing; gives the records of each. Raises what `Journal.append` says."""
         for batch in batches:
             _check_size(batch)
         durable = any(e.is_durable(draft.event) for batch in batches for draft in batch.drafts)
-        return self._commit(lambda _: batches, [batch.run_id for batch in batches], durable=durable)
+        return self._commit(lambda _: batches, durable=durable)
 
-    def append_made(self, run_id: str, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
+    def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
         """Append what `make` gives, inside the transaction: what it does there commits with it, or not at all."""
 
         def made(tx: Transaction) -> tuple[Batch, ...]:
@@ -92,29 +112,50 @@ class Appender:
             _check_size(batch)
             return (batch,)
 
-        return self._commit(made, [run_id], durable=True)[0]
+        return self._commit(made, durable=True)[0]
 
-    def _commit(
-        self, made: Callable[[Transaction], tuple[Batch, ...]], run_ids: list[str], *, durable: bool
-    ) -> list[list[RecordedEvent]]:
-        sealed: list[tuple[RunState, Checkpoint]] = []
+    def _commit(self, made: Callable[[Transaction], tuple[Batch, ...]], *, durable: bool) -> list[list[RecordedEvent]]:
+        appends: list[_Append] = []
+        sealed: list[tuple[Key, RunState, Checkpoint]] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
-            batches = made(tx)
-            done = [_Append(self, tx, batch).run() for batch in batches]
-            for batch, records in zip(batches, done, strict=True):  # here nobody else folds on
-                sealed.extend(self._sealed(batch.run_id, records))
+            done: list[list[RecordedEvent]] = []
+            try:
+                for batch in made(tx):
+                    appends.append(_Append(self, tx, batch))
+                    done.append(appends[-1].run())
+                for append, records in zip(appends, done, strict=True):  # here nobody else folds on
+                    sealed.extend(self._sealed(append.key, records))
+            except BaseException:
+                self._drop(appends)  # before anybody else gets the write lock, and goes on from there
+                raise
             return done
 
         try:
             appended = self.store.transact(decide, durable=durable)
         except BaseException:
-            for run_id in run_ids:  # it may have folded what was then not written
-                self._cache.pop(run_id, None)
+            self._drop(appends)
             raise
-        for state, checkpoint in sealed:
-            self._save(state, checkpoint)
+        for append, records in zip(appends, appended, strict=True):
+            self._note_words(append.key, records)
+        for key, state, checkpoint in sealed:
+            self._save(key, state, checkpoint)
         return appended
+
+    def _drop(self, appends: Sequence[_Append]) -> None:
+        """Forget the states of appends that failed: they may have folded what was then not written."""
+        with self._lock:
+            for append in appends:
+                self._cache.pop(append.key, None)
+
+    def _note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
+        """A word about a call may be the owner's own, of an attempt that it gave up: it sees it at once."""
+        if key[1] or not any(record.type == "tool.resolved" for record in records):
+            return
+        with self._lock:
+            entry = self._cache.get((key[0], True))
+            if entry is not None:
+                self._cache[key[0], True] = entry._replace(upto=max(entry.upto, records[-1].seq))
 
     def now(self) -> str:
         """The wall clock, as events have it."""
@@ -128,67 +169,101 @@ class Appender:
         """Seconds since boot, where leases begin."""
         return self._clock.boottime_s()
 
-    def cached(self, tx: Transaction, head: Head) -> RunState | None:
+    def cached(self, tx: Transaction, head: Head, key: Key) -> RunState | None:
         """The folded state at the head, if this journal has it; what others appended since is folded in."""
-        entry = self._cache.get(head.run_id)
+        with self._lock:
+            entry = self._cache.get(key)
         if entry is None:
             return None
         state = entry.state
-        if state.seq < head.head_seq:
-            state.fold(tx.read(head.run_id, state.seq, head.head_seq))
-        if (state.seq, state.hash) != (head.head_seq, head.head_hash):
-            del self._cache[head.run_id]  # a power cut rewound the store
+        try:
+            if state.seq < head.head_seq:
+                state.fold(loading.chained(tx, head.run_id, state.seq, head.head_seq, state.hash))
+            rewound = (state.seq, state.hash) != (head.head_seq, head.head_hash)
+        except CorruptLog:  # the tail follows on other events than this state's, or is damaged: a load finds out
+            rewound = True
+        if rewound:  # by a power cut
+            with self._lock:
+                self._cache.pop(key, None)
             return None
         return state
 
-    def load(self, tx: Transaction, head: Head, first: e.Event | None = None) -> RunState:
+    def load(self, tx: Transaction, head: Head, key: Key, first: e.Event | None = None) -> RunState:
         """The folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
         if head.head_seq:
             state, checkpointed = loading.load(self.store, tx, head.run_id, head.head_seq)
         else:
             queued = first if isinstance(first, e.RunQueued) else None
             state, checkpointed = loading.begin(self.store, queued), 0
-        self.keep(head.run_id, Cached(state, checkpointed))
+        with self._lock:
+            self._keep(key, Cached(state, checkpointed))
         return state
 
+    def keep(self, key: Key, state: RunState) -> None:
+        """Keep the state that an append has folded on, whatever a reader has loaded meanwhile."""
+        with self._lock:
+            entry = self._cache.get(key)
+            if entry is None or entry.state is not state:
+                self._keep(key, Cached(state, entry.checkpointed if entry else 0))
+
+    def hand_over(self, run_id: str) -> None:
+        """A claim: the new owner goes on from what everybody had, and never from what an owner before him had."""
+        with self._lock:
+            self._cache.pop((run_id, True), None)
+            entry = self._cache.pop((run_id, False), None)
+            if entry is not None:
+                self._keep((run_id, True), entry)
+
     def live(self, run_id: str) -> RunState:
-        """The state as of the last append here, or the newest. Raises RunNotFound."""
-        entry = self._cache.get(run_id)
-        if entry is not None:
+        """The owner's state: as of its last append here, or the newest. Raises RunNotFound."""
+        key = (run_id, True)
+        with self._lock:
+            entry = self._cache.get(key)
+        if entry is not None and entry.state.seq >= entry.upto:
             return entry.state
         head = self.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        entry = Cached(*loading.load(self.store, self.store, run_id, head.head_seq))
-        self.keep(run_id, entry)
-        return entry.state
+        state, checkpointed = loading.load(self.store, self.store, run_id, head.head_seq)
+        with self._lock:  # an append may have made a newer one since the head was read
+            entry = self._cache.get(key)
+            if entry is not None and entry.state.seq >= state.seq:
+                return entry.state
+            self._keep(key, Cached(state, checkpointed, entry.upto if entry else 0))
+        return state
 
-    def keep(self, run_id: str, entry: Cached) -> None:
-        """Remember a state; if there are too many, those that came first are forgotten, but for owned ones."""
-        self._cache[run_id] = entry
-        self._cache.move_to_end(run_id)
+    def _keep(self, key: Key, entry: Cached) -> None:
+        """Remember a state; if there are too many, those that came first are forgotten, but for those of owned runs."""
+        self._cache[key] = entry
+        self._cache.move_to_end(key)
         if (over := len(self._cache) - states_cached_max) > 0:
-            for old in [each for each in self._cache if each != run_id and not self._owned(each)][:over]:
-                del self._cache[old]
+            old = [each for each in self._cache if each != key and not (each[1] and self._owned(each[0]))]
+            for each in old[:over]:
+                del self._cache[each]
 
     def forget(self, run_id: str) -> None:
-        """Drop what is kept of a run."""
-        self._cache.pop(run_id, None)
+        """Drop what is kept of a run that nobody owns here."""
+        with self._lock:
+            self._cache.pop((run_id, False), None)
+            if not self._owned(run_id):
+                self._cache.pop((run_id, True), None)
 
-    def _sealed(self, run_id: str, records: Sequence[RecordedEvent]) -> Iterator[tuple[RunState, Checkpoint]]:
+    def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> Iterator[tuple[Key, RunState, Checkpoint]]:
         """The checkpoint that is due after these records, if one is, and the state that it holds."""
-        entry = self._cache.get(run_id)
+        with self._lock:
+            entry = self._cache.get(key)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
             return
         since = entry.state.seq - entry.checkpointed
         if any(self._policy.due(record.type, since) for record in records):
-            yield entry.state, seal(RunState, entry.state, run_id, entry.state.seq, entry.state.hash)
+            yield key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash)
 
-    def _save(self, state: RunState, checkpoint: Checkpoint) -> None:
+    def _save(self, key: Key, state: RunState, checkpoint: Checkpoint) -> None:
         if save(self.store, checkpoint, self._policy.keep):
-            entry = self._cache.get(checkpoint.run_id)
-            if entry is not None and entry.state is state:  # else somebody has loaded another one meanwhile
-                self._cache[checkpoint.run_id] = Cached(state, max(checkpoint.seq, entry.checkpointed))
+            with self._lock:
+                entry = self._cache.get(key)
+                if entry is not None and entry.state is state:  # else somebody has loaded another one meanwhile
+                    self._cache[key] = entry._replace(checkpointed=max(checkpoint.seq, entry.checkpointed))
 
 
 NO_ROWS: Final = index.Rows()
@@ -204,6 +279,7 @@ class _Append:
         self.batch = batch
         self.before = tx.head(batch.run_id)
         self.head = self.before or Head(batch.run_id)
+        self.key: Key = (batch.run_id, batch.epoch > 0 and batch.epoch == self.head.epoch)
         self.state: RunState | None = None
         self.rows = NO_ROWS
         self.records: list[RecordedEvent] = []
@@ -215,11 +291,17 @@ class _Append:
             return repeated
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
-        self.state = self.appender.cached(self.tx, head)
+        self.state = self.appender.cached(self.tx, head, self.key)
         claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
-            self.state = self.appender.load(self.tx, head, batch.drafts[0].event)
-        return self._write(Gate(head, batch.epoch, self))
+            self.state = self.appender.load(self.tx, head, self.key, batch.drafts[0].event)
+        records = self._write(Gate(head, batch.epoch, self))
+        if self.state is not None:
+            self.appender.keep(self.key, self.state)
+        if any(record.type == "run.claimed" for record in records):
+            self.appender.hand_over(batch.run_id)
+            self.key = (batch.run_id, True)
+        return records
 
     # What the gate asks: the scene of `log/authority.py`.
 
@@ -242,7 +324,7 @@ class _Append:
     def facts(self) -> RunState:
         """The state as the events admitted so far have made it; loaded at the first question."""
         if self.state is None:
-            self.state = self.appender.load(self.tx, self.head).fold(self.records)
+            self.state = self.appender.load(self.tx, self.head, self.key).fold(self.records)
         return self.state
 
     def _write(self, gate: Gate) -> list[RecordedEvent]:

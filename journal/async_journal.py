@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Unpack
@@ -31,6 +32,8 @@ class AsyncJournal(Journal):
         self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]
     ) -> Json:
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
+        if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
+            raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
         run_id = self.begin(agent, run_id, input, **how)
         return await AsyncRunner(self).run_async(agent, run_id)
 
@@ -64,6 +67,7 @@ class AsyncRunner(Runner):
         driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
+        driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))
         return AsyncRun(core, driver, caller), core, caller
 

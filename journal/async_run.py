@@ -44,6 +44,7 @@ class AsyncDriver:
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
+        self.fault: Callable[[BaseException], None] = lambda _: None  # is told when the store failed a verb
         self._waiters: list[asyncio.Future[None]] = []
         self._settling = 0
         self.loop = asyncio.get_running_loop()
@@ -109,6 +110,10 @@ class AsyncDriver:
         except StopIteration as end:
             value: T = end.value
             return value
+        except Exception as error:
+            if isinstance(error, f.BROKEN):
+                self.fault(error)
+            raise
 
     def drive_now(self, steps: Steps[T]) -> T:
         """The same for a verb that only appends."""
@@ -116,7 +121,7 @@ class AsyncDriver:
             command = next(steps)
             while True:
                 if not isinstance(command, Append):
-                    raise f.Mistake("this verb waits: it must be awaited")
+                    raise f.Mistake("this verb waits: it must be awaited")  # noqa: TRY301 - as if the verb had
                 try:
                     outcome = self._append(command.events)
                 except BaseException as error:  # noqa: BLE001 - it is the core's to judge
@@ -126,6 +131,10 @@ class AsyncDriver:
         except StopIteration as end:
             value: T = end.value
             return value
+        except Exception as error:
+            if isinstance(error, f.BROKEN):
+                self.fault(error)
+            raise
 
     async def _perform(self, command: Command) -> Any:
         match command:
@@ -275,7 +284,7 @@ def _awaited(method: V) -> V:
     def verb(run: AsyncRun, *args: Any, **kwargs: Any) -> Any:
         made = method(run, *args, **kwargs)
         about = args[0].name if args and isinstance(args[0], Tool) else f"run.{method.__name__}"
-        run.made.append((about, made))
+        run.made.append((about, made, run.open_entry))
         return made
 
     return cast("V", verb)
@@ -289,17 +298,23 @@ class AsyncRun(Context):
         self._core = core
         self._driver = driver
         self._caller = caller
-        self.made: list[tuple[str, Coroutine[Any, Any, Any]]] = []  # what was called, with its coroutine
+        self.made: list[tuple[str, Coroutine[Any, Any, Any], Entry | None]] = []  # what was called, and in which step
 
-    async def check_awaited(self) -> None:
-        """Raise NotAwaited if something was called and doesn't begin in some turns of the loop."""
+    @property
+    def open_entry(self) -> Entry | None:
+        """The step of this context, None outside any."""
+        return self._core.entry if self._core.inside else None
+
+    async def check_awaited(self, entry: Entry | None = None) -> None:
+        """Raise NotAwaited if something was called in this step, or in the run, and doesn't begin in some turns."""
         for _ in range(told_turns):
             self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
-            if not self.made:
+            forgotten = [each for each in self.made if entry is None or each[2] is entry]
+            if not forgotten:
                 return
             await asyncio.sleep(0)
-        names = ", ".join(sorted({about for about, _ in self.made}))
-        for _, coroutine in self.made:
+        names = ", ".join(sorted({about for about, _, _ in forgotten}))
+        for _, coroutine, _ in forgotten:
             coroutine.close()
         raise f.NotAwaited(f"{names} was called and not awaited, so it didn't happen: write `await` before it")
 
@@ -354,13 +369,12 @@ class AsyncRun(Context):
         self, step_id: str, name: str, kind: str, key: str | int | None, *, blind: bool = False
     ) -> AsyncGenerator[list[Any]]:
         drive, core = self._driver.drive, self._core
-        await self.check_awaited()
         entry = await drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
         self._driver.begin()
         token, result = CALLER.set(_Inside(core, entry, self)), list[Any]()
         try:
             yield result
-            await self.check_awaited()
+            await self.check_awaited(entry)
             self.check_memory()
             await drive(core.complete(entry, result[0] if result else None))
         except GeneratorExit:
@@ -370,7 +384,8 @@ class AsyncRun(Context):
         except BaseException as error:  # noqa: BLE001 - judged, and raised anew
             await self._failed(entry, error)
         finally:
-            self.made.clear()
+            self.made = [each for each in self.made if each[2] is not entry]
+            self.forget_lent()
             core.leave(entry)
             with suppress(ValueError):  # closed from another context
                 CALLER.reset(token)
@@ -459,7 +474,7 @@ class AsyncRun(Context):
     @_awaited
     async def complete(self, output: Json) -> NoReturn:
         """End the run; see `Run.complete`."""
-        await self._driver.drive(self._core.end(e.RunCompleted(plain(output))))
+        await self._driver.drive(self._core.end(e.RunCompleted(f.given_back("the agent", output))))
         raise AssertionError
 
     @_awaited

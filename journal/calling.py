@@ -63,6 +63,10 @@ class Caller(Sender):
         self.core.driver.settle()
         while (flight := entry.shared.get(call_id)) is not None:  # its own key is in flight: both get its one outcome
             yield from self.core.until(partial(bool, flight), None)
+            if not flight:
+                raise f.Mistake(
+                    f"{target.name} is in flight in a thread that the run doesn't know: begin it with run.thread(fn)"
+                )
             (value, failure), *_ = flight
             if failure is None:
                 return self.parsed(target, copy.deepcopy(value))
@@ -92,17 +96,36 @@ class Caller(Sender):
         for target, args, own_key in asks:
             ids.append((yield from self.identify(entry, target, args, own_key)))
         wanted = dict(zip(ids, asks, strict=True))  # a key of its own may be asked for twice
+        shared: list[str] = []
         outcomes: dict[str, Any] = {}
-        for call_id, (target, args, _) in wanted.items():
-            entry.asks[call_id] += 1
-            outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
-        live = [call_id for call_id in wanted if outcomes[call_id] is LIVE]
-        started: dict[str, int] = {}
-        for call_id in live:
-            started[call_id] = yield from self.start(entry, call_id, *wanted[call_id][:2])
-        for call_id in live:
-            target, args, _ = wanted[call_id]
-            outcomes[call_id] = yield from self._caught(self.finish(entry, call_id, target, args, started[call_id]))
+        try:
+            for call_id, (target, args, own_key) in wanted.items():
+                entry.asks[call_id] += 1
+                if own_key and call_id in entry.shared:  # in flight in another thread: both get its one outcome
+                    outcomes[call_id] = yield from self._caught(self.call(target, args, own_key))
+                    continue
+                if own_key:
+                    entry.shared[call_id] = []
+                    shared.append(call_id)
+                outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
+            live = [call_id for call_id in wanted if outcomes[call_id] is LIVE]
+            started: dict[str, int] = {}
+            try:
+                for call_id in live:
+                    started[call_id] = yield from self.start(entry, call_id, *wanted[call_id][:2])
+                for call_id in live:
+                    target, args, _ = wanted[call_id]
+                    finish = self.finish(entry, call_id, target, args, started.pop(call_id))
+                    outcomes[call_id] = yield from self._caught(finish)
+            except BaseException as error:
+                if not isinstance(error, f.Stop):
+                    yield from self.never_sent({call_id: (wanted[call_id][0], n) for call_id, n in started.items()})
+                raise
+        finally:
+            for call_id in shared:
+                outcome = outcomes.get(call_id)
+                failure = outcome if isinstance(outcome, BaseException) else None
+                self._share(entry, call_id, None if failure else outcome, failure)
         if waits := [call_id for call_id, outcome in outcomes.items() if outcome is PERSON]:
             yield from self.wait(entry, [{"kind": "question", "id": call_id} for call_id in waits])
         for call_id, outcome in outcomes.items():
@@ -240,6 +263,8 @@ class Caller(Sender):
             return "recorded"
         if call is None or not call.maybe:  # it may be sent, or sent again
             return "run"
+        if self.bodies[call_id] > 0:  # it is still being made in this process: no hook can know what it comes to
+            return "run" if self._key_lives(call) else "unknown"
         if target is not None and (word := target.word(copy.deepcopy(args), call_id)):
             happened = word[0] == "happened"
             result = word[1] if happened else None
@@ -314,10 +339,10 @@ class Caller(Sender):
         call_id = core.free_id(entry, what, args)
         entry.busy[call_id] = what, ""
         known = core.state.approvals.known
+        entry.asks[call_id] += 1  # before anything else: what waits for it to be asked for may be what it waits for
         if call_id not in known:
             yield from core.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
         entry.asked.add(call_id)
-        entry.asks[call_id] += 1
         core.driver.settle()
         if call_id not in known:
             request = e.ApprovalRequested(call_id, action, reason, args=args)

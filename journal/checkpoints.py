@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from runjournal.log.codec import digest_of
-from runjournal.log.errors import InvalidArgument, StoreError
+from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.limits import checkpoint_every_events, checkpoint_warn_bytes
 from runjournal.log.store import Checkpoint, Reading, Store
 from runjournal.projections.state import Projection, RunState, dump_bytes
@@ -132,7 +132,7 @@ def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
         )
     try:
         store.save_checkpoint(checkpoint, keep)
-    except StoreError as error:
+    except JournalError as error:  # a failed read, too, comes as an error of the log's
         warn(f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} couldn't be kept: {error}")
         return False
     return True

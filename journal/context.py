@@ -27,14 +27,13 @@ from .script import Entry
 class PlanView:
     """The plan: `tasks`, `next()`, and how to change it, inside a step."""
 
-    def __init__(self, context: Context, plan: Plan) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._plan = plan
 
     @property
     def tasks(self) -> list[Task]:
         """All tasks, in order, as copies: {id, title, status, note?}."""
-        return self._context.plan_of(self._plan)
+        return self._context.plan_of(self._context.core.state.plan)
 
     def next(self) -> Task | None:
         """The first task that is being done, else the first to do, or None."""
@@ -119,6 +118,12 @@ class MemoryView(MutableMapping[str, Json]):
         self._context.note(e.MemoryDeleted(key))
         self._context.forget(key)
 
+    def setdefault(self, key: str, default: Json = None) -> Json:
+        """As a dict's; what it gives is a copy, too."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values())
 
@@ -157,7 +162,7 @@ class Context:
     @property
     def plan(self) -> PlanView:
         """The plan, to read and, inside a step, to change: `set`, `update`, `done`."""
-        return PlanView(self, self.core.state.plan)
+        return PlanView(self)
 
     def plan_of(self, plan: Plan) -> list[Task]:
         """The tasks as this context sees them."""
@@ -221,6 +226,10 @@ class Context:
     def forget(self, key: str) -> None:
         """The key was assigned: what was handed out before counts no more."""
         self._lent = [lent for lent in self._lent if lent[0] != key]
+
+    def forget_lent(self) -> None:
+        """The step is over: what it was given counts no more."""
+        self._lent.clear()
 
     def check_memory(self) -> None:
         """Raise MemoryMutated if a value was changed in place."""

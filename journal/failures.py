@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from runjournal.log.codec import plain
-from runjournal.log.errors import JournalError, Unstorable
+from runjournal.log.errors import CorruptLog, JournalError, MissingBlob, StoreError, Unstorable
 
 
 class Transient(Exception):
@@ -292,6 +292,10 @@ class StepDiverged(Stop):
     """A step that was entered again leaves out a question, or a call that may have happened."""
 
 
+BROKEN: Final = StoreError | CorruptLog | MissingBlob
+"""What keeps a run from going on here, and fails nothing: it is released, and goes on once the store is whole."""
+
+
 def given_back(who: str, value: Any) -> Any:
     """What somebody gives back, as the log gives it back. Raises ResultUnstorable: mended code goes on from there."""
     try:
@@ -312,35 +316,45 @@ TRANSIENT_STATUSES = frozenset({408, 429})
 
 def is_transient(error: BaseException) -> bool:
     """Whether trying again may help: Transient, connection errors, timeouts, `.transient`, HTTP 408, 429 and 5xx."""
-    said = getattr(error, "transient", None)
-    if isinstance(said, bool):
-        return said
+    told = said(error, "transient")
+    if isinstance(told, bool):
+        return told
     if isinstance(error, Transient | ConnectionError | TimeoutError):
         return True
-    response = getattr(error, "response", None)
-    status = (
-        getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "status", None)
-    )
-    return isinstance(status, int) and (status in TRANSIENT_STATUSES or 500 <= status < 600)  # noqa: PLR2004
+    places = (error, "status_code"), (said(error, "response"), "status_code"), (error, "status")
+    found = (said(about, name) for about, name in places)
+    status = next((value for value in found if isinstance(value, int) and value), 0)
+    return status in TRANSIENT_STATUSES or 500 <= status < 600  # noqa: PLR2004
+
+
+def said(about: object, name: str) -> Any:
+    """What an exception of somebody's says by an attribute; None if it has none, or if asking it raises."""
+    try:
+        return getattr(about, name, None)
+    except Exception:  # noqa: BLE001 - a property of theirs must not keep the failure from being stored
+        return None
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions in a group, or the one."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-            yield from leaves(inner)  # pyright: ignore[reportUnknownArgumentType]
-    else:
-        yield error
+    left = [error]
+    while left:  # groups may lie deeper in each other than Python's stack
+        one = left.pop()
+        if isinstance(one, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", one)
+            left.extend(reversed(group.exceptions))
+        else:
+            yield one
 
 
 def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     """What is stored of an exception, and whether it is transient. A group is its first leaf, transient if all are."""
     every = list(leaves(error))
     first = every[0]
-    kind, message = getattr(first, "type", None), getattr(first, "message", None)
+    kind, message = said(first, "type"), said(first, "message")
     stored: dict[str, Any] = {
-        "type": kind if isinstance(kind, str) else type(first).__name__,
-        "message": _storable(message if isinstance(message, str) else str(first)),
+        "type": _storable(kind if isinstance(kind, str) else type(first).__name__),
+        "message": _storable(message if isinstance(message, str) else _text(first)),
     }
     if isinstance(first, Rejected):
         stored["kind"] = "rejected"
@@ -349,11 +363,35 @@ def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     return stored, all(is_transient(leaf) for leaf in every)
 
 
+def error_of_body(error: BaseException) -> tuple[dict[str, Any], bool]:
+    """The same, of what the body of a call raised: never of a kind, which is what the engine says of the call.
+
+    A body may raise one of ours, that of a run of its own: nobody knows then, or a person said no, of another call.
+    """
+    stored, transient = error_of(error)
+    return {name: value for name, value in stored.items() if name != "kind"}, transient
+
+
+def untold(error: BaseException) -> dict[str, Any]:
+    """What is stored of an exception of which nothing more can be."""
+    return {"type": _storable(type(error).__name__), "message": "(the error can't be written down)"}
+
+
 def trace_of(error: BaseException) -> str | None:
-    """The traceback of an error, without the values of variables, bounded; None if it has none."""
+    """The traceback of an error, without the values of variables, bounded; None if it has none or none can be made."""
     if error.__traceback__ is None:
         return None
-    return _storable("".join(traceback.format_exception(error, limit=-20)))
+    try:
+        return _storable("".join(traceback.format_exception(error, limit=-20)))
+    except Exception:  # noqa: BLE001 - what an error says of itself must not keep it from being stored
+        return None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as wrong:  # noqa: BLE001 - the same
+        return f"(its text can't be told: {type(wrong).__name__})"
 
 
 def _storable(text: str) -> str:
@@ -382,15 +420,25 @@ def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: b
     return failure
 
 
-def left_by(error: BaseException | None, *seen: BaseException) -> list[list[Any]]:
+def left_by(error: BaseException) -> list[list[Any]]:
     """The failures of steps that leave the agent, [step id, attempt]: as themselves, in a group, or as the reason."""
-    if error is None or error in seen:  # an exception may be its own cause
-        return []
-    if isinstance(error, Told) and error.step:
-        return [[error.step, error.attempt]]
-    group = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
-    reasons = [*group, error.__cause__ or error.__context__]
-    return [left for reason in reasons for left in left_by(reason, error, *seen)]
+    left: list[list[Any]] = []
+    pending, seen = [error], set[int]()
+    while pending:  # a chain may be longer than Python's stack
+        one = pending.pop()
+        if id(one) in seen:  # an exception may be its own cause; ids, since it may say what it is equal to
+            continue
+        seen.add(id(one))
+        step, attempt = (said(one, "step"), said(one, "attempt")) if isinstance(one, Told) else (None, None)
+        if step and isinstance(step, str) and isinstance(attempt, int):
+            left.append([step, attempt])
+            continue
+        group = said(one, "exceptions")
+        held = cast("Iterable[object]", group if isinstance(group, list | tuple) else ())
+        cause = one.__context__ if one.__cause__ is None else one.__cause__
+        reasons = [*held, cause]
+        pending.extend(reason for reason in reversed(reasons) if isinstance(reason, BaseException))
+    return left
 
 
 def cancelled_call(name: str) -> Exception:
@@ -399,5 +447,9 @@ def cancelled_call(name: str) -> Exception:
 
 
 def stop_in(error: BaseException) -> BaseException | None:
-    """The stop or mistake that an exception is, or that a group holds; an effect that got lost is one, too."""
-    return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake | EffectNotRecorded)), None)
+    """The stop or mistake that an exception is, or that a group holds.
+
+    An effect that got lost is one, too, and so is a store that can't be read or written now, a log that contradicts
+    itself, a blob that isn't there: no failure of the agent's, and none that its log should have for ever.
+    """
+    return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake | EffectNotRecorded | BROKEN)), None)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
-from runjournal.log.errors import NotNewest
+from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 
 from .budget import Budget
@@ -93,9 +93,11 @@ class Journal(Logbook):
         how.setdefault("kind", getattr(agent, "__name__", "agent"))
         run_id = run_id or self.new_run_id()
         if self.store.head(run_id) is None:
-            self.enqueue(input=input, run_id=run_id, **how)
-        else:
-            Runner(self).check_input(run_id, input)
+            try:
+                return self.enqueue(input=input, run_id=run_id, **how)
+            except WrongExpectation:  # somebody else has queued it since: then it is there already
+                pass
+        Runner(self).check_input(run_id, input)
         return run_id
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:

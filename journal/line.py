@@ -14,6 +14,7 @@ from runjournal.log.base import BlobRef, Event, Json, RecordedEvent
 from runjournal.log.clock import Clock, parse_timestamp
 from runjournal.log.codec import loads
 from runjournal.log.errors import MissingBlob
+from runjournal.log.limits import steps_recent_max
 from runjournal.log.store import Effect, StepEnd, Store
 from runjournal.projections.state import RunState
 
@@ -152,10 +153,11 @@ class Line:
 
     def done(self, step_id: str) -> int | None:
         """Where a step completed, or None."""
-        for recent in reversed(self.state().steps.recent):
+        last = self.state().steps.recent
+        for recent in reversed(last):
             if recent[0] == step_id:
                 return int(recent[4])
-        if self.state().steps.completed_count <= len(self.state().steps.recent):
+        if len(last) < steps_recent_max:  # these are all, those of the runs that this one goes on from included
             return None
         return next((at for at, end in self._ends(step_id) if end.ok), None)
 

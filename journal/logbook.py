@@ -181,7 +181,7 @@ class Logbook:
 
         Raises what `append` and `make` raise; then nothing is written.
         """
-        return self._appender.append_made(run_id, lambda tx: self.batch(run_id, make(tx), expect=None, epoch=epoch))
+        return self._appender.append_made(lambda tx: self.batch(run_id, make(tx), expect=None, epoch=epoch))
 
     def append_all(self, batches: Sequence[Batch]) -> list[list[RecordedEvent]]:
         """Append to several runs, all or nothing; gives the records of each batch, in their order.
@@ -195,11 +195,11 @@ class Logbook:
         return replace(batch, imported=note)
 
     def live(self, run_id: str) -> RunState:
-        """The folded state as of this journal's last append to the run: not a copy, so don't change it."""
+        """The folded state of a run that this journal owns, as of the owner's last append; not a copy: leave it be."""
         return self._appender.live(run_id)
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        """Drop what is kept of these runs in memory, after something else wrote them."""
+        """Drop what is kept of these runs in memory, after something else wrote them; an owner here keeps its own."""
         for run_id in run_ids:
             self._appender.forget(run_id)
 

@@ -40,12 +40,19 @@ class SyncDriver:
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
+        self.fault: Callable[[BaseException], None] = lambda _: None  # is told when the store failed a verb
         self._changed = threading.Condition(threading.RLock())
         self.threads: set[threading.Thread] = set()
 
     def alone(self) -> bool:
         """Whether no other thread can ask: this is none of `run.thread`, and none of those lives."""
         return not self.threads
+
+    def begin(self, thread: threading.Thread) -> None:
+        """Start a thread that may ask."""
+        with self._changed:  # nobody joins it before it runs, and it can't be over before it is known
+            self.threads.add(thread)
+            thread.start()
 
     def current(self) -> threading.Thread:
         """The thread that asks."""
@@ -79,6 +86,10 @@ class SyncDriver:
             except StopIteration as end:
                 value: T = end.value
                 return value
+            except Exception as error:
+                if isinstance(error, f.BROKEN):
+                    self.fault(error)
+                raise
 
     def _perform(self, command: Command) -> Any:
         match command:
@@ -122,12 +133,12 @@ class SyncDriver:
                     command.late(ended)
 
         threading.Thread(target=work, daemon=True).start()
-        done.wait(timeout_s)
-        with lock:
-            if found:
-                return found[0]
-            given_up = True
-        return Ended(cut="timeout")
+        try:
+            done.wait(timeout_s)
+        finally:  # an interrupt, too, leaves it to itself
+            with lock:
+                given_up = not found
+        return found[0] if found else Ended(cut="timeout")
 
 
 def _ended(body: Callable[[], Any]) -> Ended:
@@ -264,15 +275,15 @@ class Run(Context):
             failure = drive(core.fail(entry, error))
             raise failure from error
         finally:
+            self.forget_lent()
             core.leave(entry)
             CALLER.reset(token)
 
     def _join(self) -> None:
         """The step's end joins its threads."""
-        for thread in list(self._driver.threads):
-            if thread is not threading.current_thread():
+        while others := [each for each in list(self._driver.threads) if each is not threading.current_thread()]:
+            for thread in others:  # it may have begun another one
                 thread.join()
-        self._driver.threads.clear()
 
     def thread(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
         """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it."""
@@ -292,8 +303,7 @@ class Run(Context):
                 self._driver.ring()
 
         thread = threading.Thread(target=work, daemon=True)
-        self._driver.threads.add(thread)
-        thread.start()
+        self._driver.begin(thread)
         return thread
 
     # Calls.
@@ -350,7 +360,7 @@ class Run(Context):
 
     def complete(self, output: Json) -> NoReturn:
         """End the run; to return from the agent is the same. Raises StepOpen inside a step."""
-        self._driver.drive(self._core.end(e.RunCompleted(plain(output))))
+        self._driver.drive(self._core.end(e.RunCompleted(f.given_back("the agent", output))))
         raise AssertionError
 
     def fail(self, message: str, *, type: str = "Failed") -> NoReturn:

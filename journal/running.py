@@ -17,7 +17,7 @@ from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, RunNotFound, StoreError
+from runjournal.log.errors import AppendRefused, RunNotFound, StoreError, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import lease_s
 from runjournal.projections.state import RunState
@@ -41,6 +41,8 @@ recoveries_max: Final = 3
 """Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited."""
 attempt_recoveries_max: Final = 20
 """Recoveries within one attempt of a step, whatever ended in between."""
+cancel_tries_max: Final = 10
+"""How often a cancel looks at a run whose head moves on all the time."""
 backoff_s: Final = 1.0
 """Before the second round; four times as long before each one after."""
 Agent = Callable[[Run], Any]
@@ -79,18 +81,17 @@ class Runner:
         head = log.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        log.forget([run_id])
-        state = log.live(run_id)
         if head.status in (*TERMINAL, "imported"):
             return None
+        if head.status == "running" and not owner.gone(head, log.process, clock):
+            raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
+        state = log.fold_at(run_id, head.head_seq)  # of our own: an agent may be at work with the journal's
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
             return None
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
         if head.status == "running":
-            if not owner.gone(head, log.process, clock):
-                raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
             events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.process)))
             stuck, entered = stuck + 1, entered + 1
             resume = resume or "crash"
@@ -175,10 +176,12 @@ class Runner:
             self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
-        except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, f.Mistake | StoreError):
-                raise  # it ended the round, or the run
-            with suppress(AppendRefused, StoreError):  # else the lease runs out
+        except f.EffectNotRecorded:
+            raise  # somebody must see to it first: the lease runs out by itself
+        except BaseException:
+            # What ended the round, or the run, has let go of it already, and this is refused. If it can't be written
+            # the lease runs out.
+            with suppress(AppendRefused, StoreError):
                 self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
             raise
 
@@ -188,6 +191,7 @@ class Runner:
         driver = SyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
+        driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))
         return Run(core, driver, caller), core, caller
 
@@ -259,6 +263,8 @@ class Runner:
             raise
         except Exception as error:
             core.alive()
+            if isinstance(error, f.BROKEN):  # the store's, in a read between two steps
+                raise
             run.drive(core.append(self.ending(error, core)))
             raise
         finally:
@@ -269,8 +275,11 @@ class Runner:
 
     def ending(self, error: BaseException, core: Core) -> Event:
         """The event of a failure that leaves the agent."""
-        stored, transient = f.error_of(error)
-        left, round_ = f.left_by(error), core.state.status.round
+        try:
+            (stored, transient), left = f.error_of(error), f.left_by(error)
+        except Exception:  # noqa: BLE001 - whatever it is, the run must not be left without an end
+            return e.RunFailed(f.untold(error), [], "error")
+        round_ = core.state.status.round
         if transient and round_ < rounds_max:
             due = self.log.clock.now() + timedelta(seconds=backoff_s * 4 ** (round_ - 1))
             return e.RunRetryScheduled(timestamp(due), round_, stored, left)
@@ -283,8 +292,7 @@ class Runner:
 
     def outcome(self, run_id: str) -> Json:
         """The output of a run that has completed; any other end is raised."""
-        self.log.forget([run_id])
-        state = self.log.live(run_id)
+        state = self.log.state(run_id)
         status = state.status
         if status.status == "completed" and status.output_seq is not None:
             seq = status.output_seq - state.offset
@@ -308,15 +316,34 @@ class Runner:
             self.log.append(run_id, [event], expect=None)
 
     def cancel(self, run_id: str, reason: str, mode: str) -> None:
-        """Request a cancel; a run that nobody owns is ended at once, in one append."""
-        head = self.log.head(run_id)
-        events: list[Event] = [e.RunCancelRequested(reason, mode)]
+        """Request a cancel; a run that nobody owns is ended at once, in one append.
+
+        The request stands behind any head. What ends the run stands behind the one that says that nobody owns it.
+        """
+        requested = False
+        for _ in range(cancel_tries_max):
+            head = self.log.head(run_id)
+            ending = self._cancelled(head, reason)
+            if requested and not ending:
+                return  # its owner obeys, or it has ended
+            events: list[Event] = [] if requested else [e.RunCancelRequested(reason, mode)]
+            try:
+                self.log.append(run_id, [*events, *ending], expect=head.head_seq if ending else None)
+            except WrongExpectation:
+                continue  # somebody was faster: maybe it is owned now
+            if ending:
+                return
+            requested = True  # maybe its owner has just given it back
+        if not requested:
+            self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
+
+    def _cancelled(self, head: Head, reason: str) -> list[Event]:
+        """What ends a run that nobody owns; nothing for one that has an owner or has ended."""
         if head.status in ("queued", "waiting", "scheduled_retry"):
-            events.append(e.RunCancelled(reason))
-        elif head.status == "running" and owner.gone(head, self.log.process, self.log.clock):
-            lapse = owner.lapse_reason(head, self.log.clock, self.log.process)
-            events = [e.RunCancelRequested(reason, mode), e.RunRequeued(lapse), e.RunCancelled(reason)]
-        self.log.append(run_id, events, expect=head.head_seq)
+            return [e.RunCancelled(reason)]
+        if head.status == "running" and owner.gone(head, self.log.process, self.log.clock):
+            return [e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.process)), e.RunCancelled(reason)]
+        return []
 
 
 def _restart_loop(message: str) -> e.RunFailed:

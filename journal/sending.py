@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -12,7 +14,7 @@ from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
-from runjournal.log.errors import StoreError, StoreUnavailable
+from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
 from runjournal.log.store import Transaction
 from runjournal.projections.calls import REPEATABLE, Call
 
@@ -54,6 +56,7 @@ class Sender:
     def __init__(self, core: Core, testify: Callable[[Event], None]) -> None:
         self.core = core
         self.testify = testify
+        self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
 
     def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[int]:
         """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
@@ -89,6 +92,14 @@ class Sender:
             entry.flights.pop(call_id, None)
             core.driver.ring()
 
+    def never_sent(self, started: Mapping[str, tuple[Target, int]]) -> Steps[None]:
+        """Say of attempts that were begun and that nothing sent that they did nothing: else somebody would be asked."""
+        for call_id, (target, attempt) in started.items():
+            if target.policy not in ("model", "idempotent", "transactional"):
+                word = e.ToolResolved(call_id, attempt, "did_not_happen")
+                with suppress(f.Stop, AppendRefused, StoreError):
+                    yield from self.core.commit(Append((word,)))
+
     def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Sent]:
         """One sending."""
         core = self.core
@@ -110,6 +121,8 @@ class Sender:
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
+        except CallEnded:  # a late word came in between: it has happened, and that is the outcome
+            return self._said_meanwhile(entry, call_id, ended)
         late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
@@ -119,6 +132,17 @@ class Sender:
         if not again:  # else nobody is told of it, and nobody must wait for that
             entry.script.append(Line(recorded.at, "tell", call_id, 0))
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
+
+    def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
+        """What somebody has said of a call, while it was made. Raises CallEnded if nobody has."""
+        call = self.core.state.calls.known.get(call_id)
+        if call is None or call.status != "completed":
+            raise CallEnded(f"what became of call {call_id} is known, or it never started")
+        event = self.core.line.event_at(call.value_seq)
+        entry.script.append(Line(call.value_seq, "tell", call_id, 0))
+        wrong = getattr(event, "result_error", None)
+        failure = None if wrong is None else f.unusable(call.tool, wrong)
+        return Sent(call.value_seq, getattr(event, "result", None), failure, again=False, cancelled=ended.cancelled)
 
     def _send(
         self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
@@ -132,10 +156,14 @@ class Sender:
             return as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id))
 
         def late(ended: Ended) -> None:
+            self.bodies[call_id] -= 1
             if not cuttable:
                 self._testify(target, call_id, attempt, ended)
 
+        self.bodies[call_id] += 1
         ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
+        if not ended.cut:
+            self.bodies[call_id] -= 1
         if isinstance(ended.error, f.Stop | f.ToolUsesRun):
             core.stop(ended.error)
             if not reached and isinstance(ended.error, f.Fenced):
@@ -163,6 +191,8 @@ class Sender:
         except (f.Stop, StoreError) as stop:
             core.stop(stop)
             raise
+        except f.NotSent as error:  # the lease couldn't be renewed
+            return Ended(error=error)
         except TimeoutError as error:  # the tool swallowed it
             return Ended(error=f.TransactionTooLong(str(error)))
         except _Raised as raised:

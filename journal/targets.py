@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol, TypedDict, cast
 
@@ -112,10 +112,12 @@ class ToolTarget:
             return None
         try:
             word = self.tool.reconcile(args, key)
+            if word and word[0] == "happened":
+                return "happened", plain(word[1] if len(word) > 1 else None)
+            if word and word[0] == "did_not_happen":
+                return "did_not_happen", None
         except Exception:  # noqa: BLE001 - it says unknown, by rule
             return None
-        if word and word[0] in ("happened", "did_not_happen"):
-            return word[0], plain(word[1])
         return None
 
 
@@ -182,7 +184,7 @@ class ModelTarget:
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """The intent. The request is held as its digest: the answer must come back, the question is asked anew."""
         return e.ModelStarted(
-            call_id, self.name, digest(args), digest(shape(args)), attempt, self.provider, self.fingerprint
+            call_id, self.name, digest(args), digest(shape(args, clock.now())), attempt, self.provider, self.fingerprint
         )
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
@@ -191,8 +193,12 @@ class ModelTarget:
 
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:
         """The answer with its usage; or a failure, if the check rejects it, which costs the same."""
-        answer = storable(value)
-        usage, cost = _said(self.usage, answer, USAGE), _said(lambda value: _money(self.cost(value)), answer, COST)
+        try:
+            answer = storable(value)
+        except Unstorable as error:  # it was paid for all the same
+            told = Failed("Unstorable", f"the answer can't be stored: {error}")
+            return e.ModelCompleted(call_id, attempt, None, *self._spent(value)), told
+        usage, cost = self._spent(answer)
         try:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
@@ -219,11 +225,18 @@ class ModelTarget:
 
     def spent(self, event: e.ModelFailed, error: BaseException) -> e.ModelFailed:
         """A failure with what it has cost all the same, where its error has a `usage` or a `cost`, like an answer."""
-        told = {name: value for name in ("usage", "cost") if (value := getattr(error, name, None)) is not None}
+        try:
+            told = {name: value for name in ("usage", "cost") if (value := getattr(error, name, None)) is not None}
+        except Exception:  # noqa: BLE001 - an error of a client's may do anything: unknown
+            return event
         if not told:
             return event
-        usage, cost = _said(self.usage, told, USAGE), _said(lambda value: _money(self.cost(value)), told, COST)
+        usage, cost = self._spent(told)
         return replace(event, usage=usage, cost=cost)
+
+    def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Its usage and its cost, each None if that is unknown."""
+        return _said(self.usage, answer, USAGE), _said(lambda value: _money(self.cost(value)), answer, COST)
 
     def word(self, args: Json, key: str) -> Word | None:
         """A model has no hook."""
@@ -233,17 +246,41 @@ class ModelTarget:
 CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\.\d+)?")
 """Dates, times of day, and numbers of ten digits and more: what may differ in a request that is asked again."""
 _SECONDS: Final = 10**9
+_DATE_DAYS, _STAMP_DAYS = 1, 31
+"""How near to now a date, and a number of seconds since 1970, must be to be a clock."""
 
 
-def shape(value: Json) -> Json:
-    """A request without its clocks. Nothing else may differ: an answer must not go to another question."""
+def shape(value: Json, now: datetime) -> Json:
+    """A request without its clocks. Nothing else may differ: an answer must not go to another question.
+
+    A date, or a number of (milli-, micro-, nano-) seconds since 1970, that is far from now is no clock, but what is
+    asked about: another day, an order, a phone number.
+    """
     if isinstance(value, dict):
-        return {key: shape(item) for key, item in cast("dict[str, Any]", value).items()}
+        return {key: shape(item, now) for key, item in cast("dict[str, Any]", value).items()}
     if kind_of(value) is list:
-        return [shape(item) for item in value]
+        return [shape(item, now) for item in value]
     if isinstance(value, str):
-        return CLOCK.sub("0", value)
-    return 0 if isinstance(value, int | float) and abs(value) >= _SECONDS else value
+        return CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0 if abs(value) >= _SECONDS and _is_stamp(value, now) else value
+    return value
+
+
+def _is_clock(text: str, now: datetime) -> bool:
+    if ":" in text:
+        return True
+    if "-" in text:
+        try:
+            day = date.fromisoformat(text)
+        except ValueError:
+            return False
+        return abs((day - now.date()).days) <= _DATE_DAYS
+    return _is_stamp(float(text), now)
+
+
+def _is_stamp(number: float, now: datetime) -> bool:
+    return any(abs(number / unit - now.timestamp()) < _STAMP_DAYS * 86_400 for unit in (1, 10**3, 10**6, 10**9))
 
 
 def digest(value: Json) -> str:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
 from runjournal.log import events as e
-from runjournal.log.authority import CallFacts
+from runjournal.log.authority import CallFacts, tells_unknown
 from runjournal.log.base import Event, RecordedEvent
 
 REPEATABLE: Final = frozenset({"model", "idempotent", "transactional"})
 """A model call, or a tool of these policies: an attempt whose outcome was lost may simply be made again."""
+STRICTNESS: Final = ("idempotent", "transactional", "keyed", "outbox", "unsafe")
+"""The policies of tools, by how much is known of an attempt whose outcome was lost, the most first."""
 
 AnyStart: TypeAlias = e.ModelStarted | e.ToolStarted
 AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed
@@ -28,6 +30,8 @@ AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolF
 class Call:
     """One call. `policy` is `model` for a model call; all `*_seq`, `began` and `latest` are seqs of events, 0 = none.
 
+    A tool's policy may be changed between two attempts: the strictest one counts, it is `read_only` if every attempt
+    was, and `on_unknown` is that of the newest.
     `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
     `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
@@ -99,7 +103,7 @@ class Counts:
 class Calls:
     """See the module. `step` is the id of the open step, "" if there is none; `imported` runs never go on."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -154,6 +158,8 @@ class Calls:
         call = self.known.get(event.call_id)
         if call is None:
             call = self.known[event.call_id] = _call(event)
+        if isinstance(event, e.ToolStarted):
+            _tighten(call, event)
         counts = self._counts(call)
         if not call.latest:
             counts.started += 1
@@ -184,7 +190,7 @@ class Calls:
         else:
             call.tries = 0
             call.told.append([record.seq, "completed" if completed else "failed"])
-        if isinstance(event, e.ToolFailed) and event.error["type"] == "CallOutcomeUnknown":
+        if tells_unknown(event):
             call.step = self.step
             self._end(call, "unknown", call.value_seq)
         else:
@@ -294,6 +300,16 @@ def _call(event: AnyStart) -> Call:
     return Call(
         event.tool, event.policy, "", event.read_only, event.on_unknown, provider_call_id=event.provider_call_id
     )
+
+
+def _tighten(call: Call, event: e.ToolStarted) -> None:
+    """An earlier attempt that may have happened stays what it was, and this one is what it says: the stricter counts.
+
+    Under the first policy alone, a tool that was mended to `unsafe` would be sent again unasked.
+    """
+    if call.policy != "model":
+        call.policy = max(call.policy, event.policy, key=STRICTNESS.index)
+        call.read_only, call.on_unknown = call.read_only and event.read_only, event.on_unknown
 
 
 HANDLERS: Final[Mapping[type[Event], Any]] = {

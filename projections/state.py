@@ -252,6 +252,7 @@ class RunState:
         new.transcript, new.memory, new.plan, new.prompt, new.steps = (
             base.transcript, base.memory, base.plan, base.prompt, base.steps
         )  # fmt: skip
+        new.steps.completed_count = 0  # else a retry of what failed at its cap would fail at once, for ever
         if link == "retry":
             if new.steps.open is not None:
                 new.steps.open.recoveries = 0  # a person has looked at it, and wants it tried again

@@ -44,6 +44,7 @@ class Steps:
     """See the module.
 
     `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first;
+    `completed_count` counts those of this run alone, `failed_count` those of the runs that it goes on from, too;
     `failures` [place, step id, attempt, kind, error] since a step last completed, but for those that left the agent;
     `attempts` how often each step that isn't complete has failed, `settled` the same when a step last completed;
     `uses` how often each repeated name has completed;
@@ -52,7 +53,7 @@ class Steps:
     left the agent: its failures between the two places, and those of this attempt or later, are not told again.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     last_index: int = -1
     open: OpenStep | None = None

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,18 @@ LIVES_MAX = 40
 
 class Crash(f.Stop):
     """The process dies here."""
+
+
+class Now(LoopClock):
+    """Begins now, since agents look at the real clock, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        living = 0.0 if self.loop is None else self.loop.time()
+        return self.began + timedelta(seconds=self.passed_s + living)
 
 
 class Struck:
@@ -165,7 +178,7 @@ def finish(
     mended: Agent | None = None,
 ) -> End:
     """Processes, one after the other, until the run has ended or its code is refused; `mended` goes on then."""
-    clock = LoopClock()
+    clock = Now()
     store: Any = MemoryStore(clock=clock) if path is None else SQLiteStore(str(path), clock=clock)
     world = World(frozenset(strikes), store, random.Random(seed), answers=list(answers))
     outside.world, run_id, stop, left = world, "r", None, None

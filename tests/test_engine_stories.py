@@ -523,7 +523,31 @@ def test_a_forgotten_await_is_a_mistake(agent: Any, names: str) -> None:
         with pytest.raises(f.NotAwaited, match=f"{names} was called and not awaited"):
             asyncio.run(journal.run_async(agent, run_id="r"))
         assert "queued" == journal.head("r").status
-        assert "step.completed" not in types(journal)
+        assert "run.completed" not in types(journal)
+
+
+def test_verbs_that_are_awaited_later_are_not_forgotten() -> None:
+    """Both are made, then awaited, one after the other."""
+
+    async def agent(run: AsyncRun) -> list[int]:
+        first, second = run.do("a", lambda: 1), run.do("b", lambda: 2)
+        return [await first, await second]
+
+    with AsyncJournal.open("memory:") as journal:
+        assert [1, 2] == asyncio.run(journal.run_async(agent, run_id="r"))
+
+
+def test_an_agent_of_the_wrong_kind_is_refused_before_a_run_is_there() -> None:
+    """A plain function, and an async generator, are no asyncio agents."""
+
+    async def generator(_: Any) -> Any:
+        yield 1
+
+    with AsyncJournal.open("memory:") as journal:
+        for agent in (generator, lambda _: 1):
+            with pytest.raises(f.Mistake, match="no coroutine function"):
+                asyncio.run(journal.run_async(agent, run_id="r"))  # type: ignore[arg-type]  # what is tested
+        assert [] == list(journal.runs())
 
 
 def test_a_task_that_was_just_made_is_not_forgotten() -> None:

@@ -54,7 +54,8 @@ def tool(call_id="c", policy="unsafe", attempt=1, expires=None):
 
 
 def no(call_id="c", attempt=1, kind="E", **more):
-    return e.ToolFailed(call_id, attempt, {"type": kind, "message": ""}, False, **more)
+    known = {"kind": "unknown"} if kind == "CallOutcomeUnknown" else {}
+    return e.ToolFailed(call_id, attempt, {"type": kind, "message": "", **known}, False, **more)
 
 
 def yes(call_id="c", attempt=1):

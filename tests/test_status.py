@@ -79,7 +79,8 @@ def retry_scheduled(due_at):
 
 
 def tool_failed(call_id="c", attempt=1, kind="E", **more):
-    return e.ToolFailed(call_id, attempt, {"type": kind, "message": ""}, transient=False, **more)
+    known = {"kind": "unknown"} if kind == "CallOutcomeUnknown" else {}
+    return e.ToolFailed(call_id, attempt, {"type": kind, "message": "", **known}, transient=False, **more)
 
 
 QUEUED = e.RunQueued("demo", None)

@@ -88,6 +88,14 @@ IMPORTER: Final = "import:"
 """How the `by` of an importer begins."""
 
 
+def tells_unknown(event: Event) -> bool:
+    """Whether it records that the agent was told that nobody knows what became of a call, which is no outcome.
+
+    Only the engine gives an error a kind; its type is the name of a class, and anybody may have one of that name.
+    """
+    return isinstance(event, e.ToolFailed) and event.error.get("kind") == "unknown"
+
+
 class Gate:
     """Judges the events of one append in their order; what it has admitted counts for those behind it.
 
@@ -257,7 +265,7 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
                 raise NotAllowed(
                     f"run {head.run_id}: call {event.call_id}: expected attempt {known + 1}, got {event.attempt}"
                 )
-        case e.ToolFailed() if event.error["type"] == "CallOutcomeUnknown":
+        case e.ToolFailed() if tells_unknown(event):
             call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome
             if call is None or not call.unresolved:
                 raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known")

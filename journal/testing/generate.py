@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from runjournal.log import events as e
 from runjournal.log import shapes as s
+from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json, RecordedEvent, plan_of
 from runjournal.log.codec import draft, encode, record
 from runjournal.projections.state import RunState
@@ -191,7 +193,10 @@ def _end(rng: random.Random, state: RunState) -> Written | None:
     ends: tuple[type[Event], ...] = (
         (e.ModelCompleted, e.ModelFailed) if call.policy == "model" else (e.ToolCompleted, e.ToolFailed)
     )
-    return event(rng, rng.choice(ends), call_id=call_id, attempt=call.attempt), state.status.epoch
+    end = event(rng, rng.choice(ends), call_id=call_id, attempt=call.attempt)
+    if tells_unknown(end):  # that is no end
+        end = replace(end, error={name: text for name, text in end.error.items() if name != "kind"})
+    return end, state.status.epoch
 
 
 def _word(rng: random.Random, state: RunState) -> Written | None:

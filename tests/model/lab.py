@@ -40,7 +40,7 @@ class Lab:
         self.tools = {p: self.m.Tool(p, p, *of[p]) for p in POLICIES}
         self.tools |= {name: self.m.Tool(name, p, *of[p], key=name + "-{of}-{x}") for name, p in OWN.items()}
         self.agent = agent or getattr(self, program.style)
-        self.clock, self.coins = itertools.count(1_700_000_000), itertools.repeat(0)
+        self.clock, self.coins = itertools.count(1_767_323_045), itertools.repeat(0)
         self.crashes = self.stalls = self.lost = 0
         self.comparable = True  # no lost attempt had failed behind our back
         self.seen: dict[str, list[Any]] = {}
