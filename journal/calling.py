@@ -263,9 +263,8 @@ class Caller(Sender):
             return "recorded"
         if call is None or not call.maybe:  # it may be sent, or sent again
             return "run"
-        if self.bodies[call_id] > 0:  # it is still being made in this process: no hook can know what it comes to
-            return "run" if self._key_lives(call) else "unknown"
-        if target is not None and (word := target.word(copy.deepcopy(args), call_id)):
+        running = self.bodies[call_id] > 0  # cut, but still being made here: no hook can know what it comes to
+        if target is not None and not running and (word := target.word(copy.deepcopy(args), call_id)):
             happened = word[0] == "happened"
             result = word[1] if happened else None
             outcome = "happened" if happened else "did_not_happen"

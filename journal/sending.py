@@ -263,7 +263,7 @@ class Sender:
         cut: bool, void: bool = False, dropped: bool = False, paid: Event | None = None,
     ) -> Event:  # fmt: skip
         """It is tried again within the ask if it is transient and can't happen twice. `paid`: an answer as it came."""
-        stored, transient = f.error_of(error)
+        stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
         safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self._key_lives(call)

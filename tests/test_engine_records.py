@@ -94,6 +94,15 @@ def test_an_attempt_that_was_unsafe_stays_so_when_the_tool_is_loosened(journal: 
     assert ["unsafe"] == mended.sent
 
 
+def test_a_key_that_lives_is_of_use_to_a_tool_that_passes_it_on(journal: Journal) -> None:
+    """A keyed attempt isn't sent again by a tool that isn't keyed any more: nobody would dedupe it."""
+    mended = Mended(journal)
+    mended.die("keyed", key="one")
+    with pytest.raises(f.CallOutcomeUnknown):
+        mended.run("unsafe", key="one")
+    assert ["keyed"] == mended.sent
+
+
 def test_a_call_that_completed_as_unsafe_is_in_the_ledger(journal: Journal) -> None:
     """A restart of the run is given its result, although its first attempt was idempotent."""
     mended = Mended(journal)
@@ -314,7 +323,11 @@ def test_no_error_keeps_a_run_from_ending(journal: Journal, wrong: str, where: s
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is
         journal.run(agent, run_id="r")
     assert ("failed", "error") == (journal.state("r").status.status, journal.state("r").status.cause)
-    recorded = {"agent": [e.RunFailed], "step": [e.StepFailed, e.RunFailed], "tool": [e.ToolFailed, e.RunFailed]}
+    recorded: dict[str, list[type[Event]]] = {
+        "agent": [e.RunFailed],
+        "step": [e.StepFailed, e.RunFailed],
+        "tool": [e.ToolFailed, e.RunFailed],
+    }
     assert all(events(journal, kind) for kind in recorded[where])
 
 

@@ -1,0 +1,100 @@
+"""The tests bite: with any one rule of the engine replaced, something turns red (`mutants.py` holds the replacements).
+
+Each mutant is a copy of the package with one text replaced, under a copy of the tests, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from mutants import MUTANTS, RULES, Mutant
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {"journal": "runjournal", "projections": "runjournal/projections", "cli": "runjournal/cli"}
+QUICK = ("engine_rules", "engine_gaps", "engine_stories", "threads", "budget", "status", "folds")
+SELECTION = (*QUICK, "async_driver", "engine_model")
+WITHOUT = (
+    "tests/test_engine_rules.py::test_the_rule[model",  # it isn't mutated
+    "tests/test_engine_rules.py::test_the_rule[sqlite",
+    "tests/test_engine_rules.py::test_the_rule[memory-a_stalled_owner_in_each_place]",  # slow, and drawn below
+    "tests/test_engine_model.py::test_a_crash_at_every_boundary_of_a_sample",
+    "tests/test_engine_model.py::test_an_owner_that_stalls_at_every_boundary_of_a_sample",
+)
+SAMPLE = random.Random(3).sample([mutant for mutant in MUTANTS if mutant.dies == RULES], 3)
+TIMEOUT_S = 1800
+RED = 1  # pytest's: tests were run, and some failed; 2 and more: it never came to that
+
+
+def copied(folder: Path, mutant: Mutant | None) -> Path:
+    """A copy of the package and of the tests, and in it the mutant."""
+    shutil.copytree(ROOT / "tests", folder / "tests")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs/requirements.md", folder / "docs")  # tests name them
+    shutil.copy(ROOT / "tests/programs/mutated_first.py", folder / "sitecustomize.py")
+    for source, target in FOLDERS.items():
+        shutil.copytree(ROOT / source, folder / target)
+    if mutant is not None:
+        source, _, rest = mutant.file.partition("/")
+        file = folder / FOLDERS[source] / rest
+        file.write_text(file.read_text("utf-8").replace(mutant.old, mutant.new), "utf-8")
+    return folder
+
+
+def suite(folder: Path, names: Sequence[str] = SELECTION) -> tuple[int, str]:
+    """Run these test files on what is copied there; gives pytest's exit code and the end of what it said."""
+    files = [f"tests/test_{name}.py" for name in names]
+    without = [f"--deselect={name}" for name in WITHOUT]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += ["-m", "not crash", "-o", "timeout=60", "-o", "timeout_method=thread", *without, *files]
+    told = {"HYPOTHESIS_PROFILE": "fast", "EXAMPLES": "15", "NO_SHRINK": "1", "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | told, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    return done.returncode, (done.stdout + done.stderr)[-2000:]
+
+
+def bites(mutant: Mutant, folder: Path) -> tuple[int, str]:
+    """The same with a mutant: first what it falls over soonest, then all the rest."""
+    copied(folder, mutant)
+    code, said = suite(folder, [mutant.dies])
+    return (code, said) if code else suite(folder, [name for name in SELECTION if name != mutant.dies])
+
+
+def test_each_mutant_has_its_place():
+    """Its old text is there once, the new one compiles, and no two have one name."""
+    assert {} == {name: count for name, count in Counter(each.name for each in MUTANTS).items() if count > 1}
+    for name, file, old, new, dies in MUTANTS:
+        source = (ROOT / file).read_text("utf-8")
+        assert (1, True, True) == (source.count(old), old != new, dies in SELECTION), name
+        compile(source.replace(old, new), file, "exec")
+
+
+@pytest.mark.parametrize("mutant", SAMPLE, ids=lambda mutant: mutant.name)
+def test_the_suite_bites_on_a_sample(mutant: Mutant, tmp_path: Path):
+    """Three of the mutants, the same ones every time, fall over the rules."""
+    code, said = suite(copied(tmp_path, mutant), [RULES])
+    assert RED == code, said
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_suite_bites(mutant: Mutant, tmp_path: Path):
+    """With any one rule replaced, some test fails."""
+    code, said = bites(mutant, tmp_path)
+    assert RED == code, said
+
+
+@pytest.mark.crash
+def test_the_suite_is_green_without_a_mutant(tmp_path: Path):
+    """What falls, falls over the mutant: a copy of the code as it is passes."""
+    code, said = suite(copied(tmp_path, None))
+    assert code == 0, said
