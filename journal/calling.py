@@ -156,7 +156,9 @@ class Caller(Sender):
         try:
             return target.into(value)
         except Exception as error:
-            raise f.ResultUnusable(f"{target.name}: into= can't parse the recorded result: {error}") from error
+            why = f.error_of(error)[0]
+            text = f"{target.name}: into= can't parse the recorded result: {why['type']}: {why['message']}"
+            raise f.ResultUnusable(text) from error
 
     # Which call is it.
 
@@ -270,7 +272,8 @@ class Caller(Sender):
             outcome = "happened" if happened else "did_not_happen"
             yield from self.core.append(e.ToolResolved(call_id, call.attempt, outcome, result))
             return "recorded" if happened else "run"
-        return "run" if self._key_lives(call) else "unknown"
+        keyed = target is None or target.policy == "keyed"  # one that is so no longer passes no key on
+        return "run" if keyed and self._key_lives(call) else "unknown"
 
     def value_at(self, at: int) -> Json:
         """The value of the end at a place; what the agent is told of a failure is raised."""

@@ -179,10 +179,9 @@ class Runner:
         except f.EffectNotRecorded:
             raise  # somebody must see to it first: the lease runs out by itself
         except BaseException:
-            # What ended the round, or the run, has let go of it already, and this is refused. If it can't be written
-            # the lease runs out.
-            with suppress(AppendRefused, StoreError):
-                self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
+            with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
+                if self.log.live(run_id).status.status == "running":  # else it has ended, or its round has
+                    self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
             raise
 
     def open(self, claim: Claim, code: str = "") -> tuple[Run, SyncCore, Caller]:

@@ -111,7 +111,7 @@ class ToolTarget:
         if self.tool.reconcile is None:
             return None
         try:
-            word = self.tool.reconcile(args, key)
+            word: Any = self.tool.reconcile(args, key)  # whatever it says
             if word and word[0] == "happened":
                 return "happened", plain(word[1] if len(word) > 1 else None)
             if word and word[0] == "did_not_happen":

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from runjournal.log import events as e
+from runjournal.log.authority import tells_unknown
 from runjournal.log.base import NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import Unfoldable
@@ -246,7 +247,7 @@ class RunAudit:
         call = self.state.calls.known.get(event.call_id)
         if isinstance(event, e.ToolCompleted) and not event.replayed and self._happened(event.call_id, call):
             return [self._twice(record, event.call_id)]
-        if isinstance(event, e.ToolFailed) and event.error["type"] == "CallOutcomeUnknown":
+        if tells_unknown(event):
             sound = call is not None and call.unresolved
         else:
             sound = call is not None and call.status == "open" and call.attempt == event.attempt

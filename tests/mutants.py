@@ -185,7 +185,7 @@ TWINS: Final = (
     Mutant(
         "an open unsafe call is sent again",
         CALLING,
-        'return "run" if self._key_lives(call) else "unknown"',
+        'return "run" if keyed and self._key_lives(call) else "unknown"',
         'return "run"',
     ),
     Mutant(
@@ -356,7 +356,12 @@ TWINS: Final = (
         "reasons = [*held, cause]",
         "reasons = [*held]",
     ),
-    Mutant("a failure that leaves the agent in a group is handled", FAILURES, "reasons = [*held, cause]", "reasons = [cause]"),
+    Mutant(
+        "a failure that leaves the agent in a group is handled",
+        FAILURES,
+        "reasons = [*held, cause]",
+        "reasons = [cause]",
+    ),
     Mutant(
         "a failure that leaves the agent late is handled",
         STEPS,
