@@ -307,12 +307,13 @@ class AsyncRun(Context):
 
     async def check_awaited(self, entry: Entry | None = None) -> None:
         """Raise NotAwaited if something was called in this step, or in the run, and doesn't begin in some turns."""
-        for _ in range(told_turns):
+        for left in range(told_turns, -1, -1):
             self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
             forgotten = [each for each in self.made if entry is None or each[2] is entry]
             if not forgotten:
                 return
-            await asyncio.sleep(0)
+            if left:
+                await asyncio.sleep(0)
         names = ", ".join(sorted({about for about, _, _ in forgotten}))
         for _, coroutine, _ in forgotten:
             coroutine.close()
