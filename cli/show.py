@@ -330,7 +330,8 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     if found.newest is not None:
         yield "went on", line(f"as {found.newest}")
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
-        yield "go on", line(f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one")
+        how = f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one"
+        yield "go on", line(how)
     for wait in state.status.waits[:listed_max]:
         what = awaited(head.run_id, state, wait)
         yield "waits for", line(f"{what.kind}: {what.what}")
