@@ -305,15 +305,20 @@ class AsyncRun(Context):
         """The step of this context, None outside any."""
         return self._core.entry if self._core.inside else None
 
+    def _not_begun(self, entry: Entry | None) -> list[tuple[str, Coroutine[Any, Any, Any], Entry | None]]:
+        self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
+        return [each for each in self.made if entry is None or each[2] is entry]
+
     async def check_awaited(self, entry: Entry | None = None) -> None:
         """Raise NotAwaited if something was called in this step, or in the run, and doesn't begin in some turns."""
-        for left in range(told_turns, -1, -1):
-            self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
-            forgotten = [each for each in self.made if entry is None or each[2] is entry]
-            if not forgotten:
-                return
-            if left:
-                await asyncio.sleep(0)
+        turns = 0
+        while forgotten := self._not_begun(entry):
+            if turns == told_turns:
+                break
+            turns += 1
+            await asyncio.sleep(0)
+        else:
+            return
         names = ", ".join(sorted({about for about, _, _ in forgotten}))
         for _, coroutine, _ in forgotten:
             coroutine.close()

@@ -97,8 +97,12 @@ def test_a_step_of_long_ago_is_done(journal: Journal) -> None:
     """Of more steps than the state remembers each is done once, and its result comes back from the log."""
     count, first, done = steps_recent_max + 6, once(), list[int]()
 
+    def once_more(i: int) -> int:
+        done.append(i)
+        return i
+
     def agent(run: Run) -> list[int]:
-        got = [run.do("item", lambda i=i: done.append(i) or i, key=i) for i in range(count)]
+        got = [run.do("item", once_more, i, key=i) for i in range(count)]
         if first():
             raise KeyboardInterrupt
         return got
@@ -188,7 +192,7 @@ def test_a_round_begins_when_it_is_due(journal: Journal) -> None:
         journal.run(agent, run_id="r")
     with pytest.raises(f.RunNotDue):
         journal.run(agent, run_id="r")
-    journal.clock.sleep(10)  # type: ignore[attr-defined]
+    journal.clock.sleep(10)
     assert "done" == journal.run(agent, run_id="r")
 
 
@@ -201,7 +205,7 @@ def test_an_attempt_of_a_step_is_not_recovered_for_ever(journal: Journal) -> Non
         entered = e.StepStarted(0, "a", "a", "once", number + 1, 1)
         started = e.ToolStarted(f"call {number}", "look", {}, "idempotent", read_only=True, on_unknown="ask", attempt=1)
         journal.append("r", [entered, started, e.ToolCompleted(f"call {number}", 1, None)], epoch=claim.epoch)
-        journal.clock.sleep(lease_s + 1)  # type: ignore[attr-defined]
+        journal.clock.sleep(lease_s + 1)
     assert journal.claim("r") is None
     assert "restart_loop" == journal.state("r").status.cause
 
@@ -309,7 +313,7 @@ def test_an_owner_whose_lease_ran_out_looks_who_has_the_run(journal: Journal, mo
     def stalls(run_id: Any, drafts: Any = (), **how: Any) -> Any:
         records = append(run_id, drafts, **how)
         if [each.TYPE for each in drafts] == ["tool.started"]:
-            journal.clock.sleep(lease_s + 1)  # type: ignore[attr-defined]
+            journal.clock.sleep(lease_s + 1)
             assert other.claim("r") is not None
         return records
 
@@ -420,7 +424,7 @@ def test_an_asyncio_loop_over_items_leaves_out_the_done_ones() -> None:
         with AsyncJournal.open("memory:", clock=FakeClock()) as journal:
             with pytest.raises(f.Transient):
                 await journal.run_async(agent, run_id="r")
-            journal.clock.sleep(10)  # type: ignore[attr-defined]
+            journal.clock.sleep(10)
             return await journal.run_async(agent, run_id="r")
 
     assert "done" == asyncio.run(main())

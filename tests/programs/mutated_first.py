@@ -22,7 +22,7 @@ class CopyFinder:
         return PathFinder.find_spec(name, path) if name.startswith("runjournal.") else None  # type: ignore[arg-type]
 
 
-sys.meta_path.insert(0, CopyFinder)  # type: ignore[arg-type]
+sys.meta_path.insert(0, CopyFinder)
 _found = importlib.util.find_spec("runjournal")
 if _found is None or _found.origin != os.path.join(ROOT, "runjournal", "__init__.py"):  # noqa: PTH118 - nothing more to load
     sys.stderr.write(f"the copy in {ROOT} isn't what is imported: {_found}\n")
