@@ -61,17 +61,8 @@ class Caller(Sender):
         call_id = yield from self.identify(entry, target, args, own_key)
         entry.asks[call_id] += 1
         self.core.driver.settle()
-        while (flight := entry.shared.get(call_id)) is not None:  # its own key is in flight: both get its one outcome
-            yield from self.core.until(partial(bool, flight), None)
-            if not flight:
-                raise f.Mistake(
-                    f"{target.name} is in flight in a thread that the run doesn't know: begin it with run.thread(fn)"
-                )
-            (value, failure), *_ = flight
-            if failure is None:
-                return self.parsed(target, copy.deepcopy(value))
-            if isinstance(failure, Exception):
-                raise failure
+        if (outcome := (yield from self._shared(entry, call_id, target))) is not LIVE:
+            return self.parsed(target, outcome)
         if own_key:
             entry.shared[call_id] = []
         try:
@@ -82,6 +73,21 @@ class Caller(Sender):
             raise
         self._share(entry, call_id, value)
         return self.parsed(target, value)
+
+    def _shared(self, entry: Entry, call_id: str, target: Target) -> Steps[Any]:
+        """The outcome of a call of its own key that is in flight, which both get; LIVE if there is none."""
+        while (flight := entry.shared.get(call_id)) is not None:
+            yield from self.core.until(partial(bool, flight), None)
+            if not flight:
+                raise f.Mistake(
+                    f"{target.name} is in flight in a thread that the run doesn't know: begin it with run.thread(fn)"
+                )
+            (value, failure), *_ = flight
+            if failure is None:
+                return copy.deepcopy(value)
+            if isinstance(failure, Exception):
+                raise failure
+        return LIVE
 
     def _share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
         """It is no longer in flight; whoever waited for it gets its outcome."""
@@ -101,8 +107,8 @@ class Caller(Sender):
         try:
             for call_id, (target, args, own_key) in wanted.items():
                 entry.asks[call_id] += 1
-                if own_key and call_id in entry.shared:  # in flight in another thread: both get its one outcome
-                    outcomes[call_id] = yield from self._caught(self.call(target, args, own_key))
+                outcomes[call_id] = yield from self._caught(self._shared(entry, call_id, target))
+                if outcomes[call_id] is not LIVE:
                     continue
                 if own_key:
                     entry.shared[call_id] = []
@@ -123,7 +129,9 @@ class Caller(Sender):
                 raise
         finally:
             for call_id in shared:
-                outcome = outcomes.get(call_id)
+                outcome = outcomes.get(call_id, LIVE)
+                if outcome is LIVE or outcome is PERSON:  # it came to nothing: whoever waits for it asks by himself
+                    outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
                 self._share(entry, call_id, None if failure else outcome, failure)
         if waits := [call_id for call_id, outcome in outcomes.items() if outcome is PERSON]:
