@@ -317,12 +317,9 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if said is None:
         return None
     amount = said["amount"]
-    text = (
-        amount
-        if isinstance(amount, str)
-        else format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
-    )
-    return {"source": "reported", **said, "amount": text}
+    if not isinstance(amount, str):
+        amount = format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
+    return {"source": "reported", **said, "amount": amount}
 
 
 def cost_of(answer: Json) -> Mapping[str, Any] | None:

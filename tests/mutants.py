@@ -261,7 +261,7 @@ TWINS: Final = (
     ),
     Mutant(
         "each gives the done ones, too",
-        RUN,
+        CONTEXT,
         "item in items if not self.done(name, key(item))",
         "item in items",
     ),
@@ -831,18 +831,11 @@ OURS: Final = (
     ),
     Mutant("a tool may write to its run", ENGINE, "if IN_TOOL.get() is self:", "if False:", STORIES),
     Mutant(
-        "a thread that outlives its step writes to the next one",
-        RUN,
+        "a thread or task that outlives its step writes to the next one",
+        ENGINE,
         "caller.core is self and caller.entry is self.entry and caller.entry.open",
         "caller.core is self and self.entry is not None",
         THREADS,
-    ),
-    Mutant(
-        "a task that outlives its step writes to the next one",
-        ASYNC,
-        "caller.core is self and caller.entry is self.entry and caller.entry.open",
-        "caller.core is self and self.entry is not None",
-        TASKS,
     ),
     # Running.
     Mutant(
@@ -1141,13 +1134,6 @@ OURS: Final = (
         'if ended.cut == "cancel" and cuttable and leaving and',
         "if False and",
         TASKS,
-    ),
-    Mutant(
-        "asyncio's each gives the done ones, too",
-        ASYNC,
-        "item in items if not self.done(name, key(item))",
-        "item in items",
-        GAPS,
     ),
 )
 
