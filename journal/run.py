@@ -42,8 +42,7 @@ class SyncDriver:
         self._append = append
         self.fault: Callable[[BaseException], None] = lambda _: None  # the core's, once there is one
         self._changed = threading.Condition(threading.RLock())
-        self.threads: set[threading.Thread] = set()  # those that may ask
-        self.begun: list[threading.Thread] = []  # those that nobody has joined: one that asks no more may live still
+        self.threads: set[threading.Thread] = set()
 
     def alone(self) -> bool:
         """Whether no other thread can ask: this is none of `run.thread`, and none of those lives."""
@@ -53,7 +52,6 @@ class SyncDriver:
         """Start a thread that may ask."""
         with self._changed:  # nobody joins it before it runs, and it can't be over before it is known
             self.threads.add(thread)
-            self.begun.append(thread)
             thread.start()
 
     def current(self) -> threading.Thread:
@@ -268,9 +266,8 @@ class Run(Context):
 
     def _join(self) -> None:
         """The step's end joins its threads."""
-        while self._driver.begun:  # one that is joined may have begun another
-            thread = self._driver.begun.pop()
-            if thread is not threading.current_thread():
+        while others := [each for each in list(self._driver.threads) if each is not threading.current_thread()]:
+            for thread in others:  # it may have begun another one
                 thread.join()
 
     def thread(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
