@@ -67,6 +67,7 @@ class AsyncRunner(Runner):
         driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
         line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
+        driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))
         return AsyncRun(core, driver, caller), core, caller
 

@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -23,7 +23,7 @@ from . import failures as f
 from .calling import Caller
 from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
 from .context import Context
-from .engine import Core, Inside
+from .engine import Core
 from .script import Entry
 from .targets import ModelOptions, ModelTarget, ToolTarget
 from .tools import CALLER, Tool
@@ -44,7 +44,7 @@ class AsyncDriver:
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
-        self.fault: Callable[[BaseException], None] = lambda _: None  # the core's, once there is one
+        self.fault: Callable[[BaseException], None] = lambda _: None  # is told when the store failed a verb
         self._waiters: list[asyncio.Future[None]] = []
         self._settling = 0
         self.loop = asyncio.get_running_loop()
@@ -252,12 +252,19 @@ class AsyncCore(Core):
 
     cancellation = asyncio.CancelledError
 
+    @property
+    def inside(self) -> bool:
+        """Whether this context is that of the open step."""
+        caller = CALLER.get()
+        return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
 
-class _Inside(Inside):
+
+class _Inside:
     """The step of a context: what a tool that is called there goes to."""
 
     def __init__(self, core: AsyncCore, entry: Entry, run: AsyncRun) -> None:
-        super().__init__(core, entry)
+        self.core = core
+        self.entry = entry
         self.run = run
 
     def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -354,6 +361,14 @@ class AsyncRun(Context):
                 result.append(f.given_back(f"the function of step {name}", value))
         self._core.passed.add(step_id)
         return copy.deepcopy(self._core.result_of(step_id))
+
+    def done(self, name: str, key: str | int | None = None) -> bool:
+        """Whether this step is complete; then the agent has passed it."""
+        return self._core.has_done(name, key)
+
+    def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
+        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
+        return (item for item in items if not self.done(name, key(item)))
 
     @asynccontextmanager
     async def _open(

@@ -60,9 +60,7 @@ Steps: TypeAlias = Generator[Command, Any, T]
 
 
 class Driver(Protocol):
-    """What the core asks without waiting; and whom it tells when the store has failed a verb."""
-
-    fault: Callable[[BaseException], None]
+    """What the core asks without waiting."""
 
     def alone(self) -> bool:
         """Whether nobody else can ask: no task or thread was made since the step began."""

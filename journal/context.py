@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, Json
@@ -16,14 +16,12 @@ from runjournal.log.codec import dumps, plain
 from runjournal.log.shapes import kind_of
 from runjournal.projections.costs import Costs
 from runjournal.projections.plan import Plan, Task
-from runjournal.projections.transcript import Message, messages
+from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
 
 from . import failures as f
 from .commands import Steps
 from .engine import Core
 from .script import Entry
-
-T = TypeVar("T")
 
 
 class PlanView:
@@ -186,7 +184,7 @@ class Context:
         """The messages of the context."""
         self.core.looked = True
         inside = self.core.inside
-        return [message for message in messages(self.core.line.context_records()) if inside or message.committed]
+        return [message for message in messages(self.core.line.records(CONTEXT_TYPES)) if inside or message.committed]
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.
@@ -218,14 +216,6 @@ class Context:
         events = [core.line.event_at(signal[0]) for signal in arrived]
         return [event.payload for event in events if isinstance(event, e.SignalReceived)]
 
-    def done(self, name: str, key: str | int | None = None) -> bool:
-        """Whether this step is complete; then the agent has passed it."""
-        return self.core.has_done(name, key)
-
-    def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
-        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
-        return (item for item in items if not self.done(name, key(item)))
-
     # Values that were handed out.
 
     def lend(self, key: str, value: Json) -> None:
@@ -243,6 +233,7 @@ class Context:
 
     def check_memory(self) -> None:
         """Raise MemoryMutated if a value was changed in place."""
-        for key, value, before in self._lent:
+        lent, self._lent = self._lent, []
+        for key, value, before in lent:
             if dumps(value) != before:
                 raise f.MemoryMutated(f"run.memory[{key!r}] was changed in place: assign it, so that the log knows")

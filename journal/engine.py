@@ -24,18 +24,10 @@ from .budget import exceeded
 from .commands import Append, Driver, Steps, Until
 from .line import Line as RunLine
 from .script import Entry, read
-from .tools import CALLER, IN_TOOL, call_key
+from .tools import IN_TOOL, call_key
 
 left_out_wait_s = 30.0
 """How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one."""
-
-
-class Inside:
-    """The step of a context, of a thread or a task; a driver's own says where a tool that is called there goes."""
-
-    def __init__(self, core: Core, entry: Entry) -> None:
-        self.core = core
-        self.entry = entry
 
 
 class Core:
@@ -54,7 +46,6 @@ class Core:
         self.line = line
         self.epoch = epoch
         self.driver = driver
-        driver.fault = self.stop
         self.same_code = bool(code_version) and code_version == known_code
         self.entry: Entry | None = None
         self.stopped: BaseException | None = None
@@ -197,9 +188,8 @@ class Core:
 
     @property
     def inside(self) -> bool:
-        """Whether this context is that of the open step."""
-        caller: object = CALLER.get()
-        return isinstance(caller, Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
+        """Whether the verb is used inside the open step; the driver knows the context."""
+        return False
 
     def plan_do(self, name: str, key: str | int | None) -> tuple[str, bool]:
         """The id of a `do`, and whether it is complete. Raises what the agent has handled of it, once each."""

@@ -6,7 +6,7 @@ and a fork look up steps in their bases too; a restart begins anew, and only the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from runjournal.log import events as e
@@ -17,8 +17,6 @@ from runjournal.log.errors import MissingBlob
 from runjournal.log.limits import steps_recent_max
 from runjournal.log.store import Effect, StepEnd, Store
 from runjournal.projections.state import RunState
-
-from . import loading
 
 
 class Part(NamedTuple):
@@ -122,9 +120,11 @@ class Line:
         found = next(iter(self._store.read(run_id, seq - 1, seq)), None)
         return self._filled(found).event if found else None
 
-    def context_records(self) -> Iterator[RecordedEvent]:
-        """The events that `transcript.messages` needs, in order, blobs in place."""
-        return (self._filled(record) for record in loading.context_records(self._store, self.run_id))
+    def records(self, types: Sequence[str] | None = None) -> Iterator[RecordedEvent]:
+        """Every event of these types (all: None) of the runs whose steps are this line's, in order, blobs in place."""
+        for part in reversed([part for part in self._parts if part.steps]):
+            for record in self._store.read(part.run_id, 0, part.upto, types=types):
+                yield self._filled(record)
 
     def input(self) -> Json:
         """What the run was queued with."""

@@ -7,7 +7,7 @@ import copy
 import inspect
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
@@ -19,7 +19,7 @@ from . import failures as f
 from .calling import Caller
 from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
 from .context import Context
-from .engine import Core, Inside
+from .engine import Core
 from .script import Entry
 from .targets import ModelOptions, ModelTarget, Target, ToolTarget
 from .tools import CALLER, Tool
@@ -40,7 +40,7 @@ class SyncDriver:
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
-        self.fault: Callable[[BaseException], None] = lambda _: None  # the core's, once there is one
+        self.fault: Callable[[BaseException], None] = lambda _: None  # is told when the store failed a verb
         self._changed = threading.Condition(threading.RLock())
         self.threads: set[threading.Thread] = set()
 
@@ -171,12 +171,19 @@ class SyncCore(Core):
 
     cancellation = _Nobody
 
+    @property
+    def inside(self) -> bool:
+        """Whether this context is that of the open step."""
+        caller = CALLER.get()
+        return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
 
-class _Inside(Inside):
+
+class _Inside:
     """The step of a context: what a tool that is called there goes to."""
 
     def __init__(self, core: SyncCore, entry: Entry, run: Run) -> None:
-        super().__init__(core, entry)
+        self.core = core
+        self.entry = entry
         self.run = run
 
     def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -228,6 +235,14 @@ class Run(Context):
                 result.append(f.given_back(f"the function of step {name}", _in_thread(name, fn(*args))))
         self._core.passed.add(step_id)
         return copy.deepcopy(self._core.result_of(step_id))
+
+    def done(self, name: str, key: str | int | None = None) -> bool:
+        """Whether this step is complete; then the agent has passed it."""
+        return self._core.has_done(name, key)
+
+    def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
+        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
+        return (item for item in items if not self.done(name, key(item)))
 
     @contextmanager
     def _open(

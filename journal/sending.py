@@ -140,7 +140,8 @@ class Sender:
             raise CallEnded(f"what became of call {call_id} is known, or it never started")
         event = self.core.line.event_at(call.value_seq)
         entry.script.append(Line(call.value_seq, "tell", call_id, 0))
-        failure = _unusable(call.tool, event)
+        wrong = getattr(event, "result_error", None)
+        failure = None if wrong is None else f.unusable(call.tool, wrong)
         return Sent(call.value_seq, getattr(event, "result", None), failure, again=False, cancelled=ended.cancelled)
 
     def _send(
@@ -201,7 +202,9 @@ class Sender:
             late = isinstance(raised.error, TimeoutError)
             return Ended(error=f.TransactionTooLong(str(raised.error)) if late else raised.error)
         entry.script.append(Line(at, "tell", call_id, 0))
-        return Sent(at, _value(made[0]), _unusable(target.name, made[0]), again=False, cancelled=None)
+        wrong = getattr(made[0], "result_error", None)
+        failure = None if wrong is None else f.unusable(target.name, wrong)
+        return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
 
     def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[Recorded]:
         """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost.
@@ -238,7 +241,9 @@ class Sender:
         if error is None:
             event, rejection = target.completed(call_id, attempt, ended.value, cut=cut)
             if rejection is None:
-                return [event], _unusable(target.name, event), "happened"
+                wrong = getattr(event, "result_error", None)
+                failure = None if wrong is None else f.unusable(target.name, wrong)
+                return [event], failure, "happened"
             failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, paid=event)
             return [failed], self._told(failed, rejection), "happened"
         if not isinstance(error, Exception):
@@ -310,12 +315,6 @@ class _Raised(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
-
-
-def _unusable(tool: str, event: Event | None) -> f.ResultUnusable | None:
-    """What is told of an outcome whose result couldn't be stored."""
-    wrong = getattr(event, "result_error", None)
-    return None if wrong is None else f.unusable(tool, wrong)
 
 
 def _value(event: Event) -> Json:

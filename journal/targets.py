@@ -317,9 +317,12 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if said is None:
         return None
     amount = said["amount"]
-    if not isinstance(amount, str):
-        amount = format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
-    return {"source": "reported", **said, "amount": amount}
+    text = (
+        amount
+        if isinstance(amount, str)
+        else format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
+    )
+    return {"source": "reported", **said, "amount": text}
 
 
 def cost_of(answer: Json) -> Mapping[str, Any] | None:

@@ -275,7 +275,7 @@ def look(journal: AsyncJournal, run_id: str, world: World, stop: BaseException |
     if isinstance(output, dict):
         output.pop("traceback", None)
     context = {
-        "messages": [[x.role, x.content] for x in messages(line.context_records()) if x.committed],
+        "messages": [[x.role, x.content] for x in messages(line.records()) if x.committed],
         "memory": state.memory.committed,
         "plan": state.plan.base,
     }

@@ -261,7 +261,7 @@ TWINS: Final = (
     ),
     Mutant(
         "each gives the done ones, too",
-        CONTEXT,
+        RUN,
         "item in items if not self.done(name, key(item))",
         "item in items",
     ),
@@ -831,11 +831,18 @@ OURS: Final = (
     ),
     Mutant("a tool may write to its run", ENGINE, "if IN_TOOL.get() is self:", "if False:", STORIES),
     Mutant(
-        "a thread or task that outlives its step writes to the next one",
-        ENGINE,
+        "a thread that outlives its step writes to the next one",
+        RUN,
         "caller.core is self and caller.entry is self.entry and caller.entry.open",
         "caller.core is self and self.entry is not None",
         THREADS,
+    ),
+    Mutant(
+        "a task that outlives its step writes to the next one",
+        ASYNC,
+        "caller.core is self and caller.entry is self.entry and caller.entry.open",
+        "caller.core is self and self.entry is not None",
+        TASKS,
     ),
     # Running.
     Mutant(
@@ -1134,6 +1141,13 @@ OURS: Final = (
         'if ended.cut == "cancel" and cuttable and leaving and',
         "if False and",
         TASKS,
+    ),
+    Mutant(
+        "asyncio's each gives the done ones, too",
+        ASYNC,
+        "item in items if not self.done(name, key(item))",
+        "item in items",
+        GAPS,
     ),
 )
 
