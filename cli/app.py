@@ -203,7 +203,7 @@ class Command(_Helpful, click.Command):
         self.params += _shared(root=False)
 
 
-class Group(_Helpful, click.Group):
+class CommandGroup(_Helpful, click.Group):
     """A group with the shared options; its commands are `Command`s."""
 
     command_class = Command
@@ -219,7 +219,7 @@ class Group(_Helpful, click.Group):
         click.Command.format_options(self, ctx, formatter)
 
 
-class Root(Group):
+class Root(CommandGroup):
     """The root: loads a command's module when the command is called, and turns errors into exit codes."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -296,9 +296,9 @@ def command(name: str, *, examples: Sequence[tuple[str, str]], **more: Any) -> C
     return click.command(name, cls=Command, examples=examples, **more)
 
 
-def group(name: str, *, examples: Sequence[tuple[str, str]]) -> Callable[[Callable[..., Any]], Group]:
+def group(name: str, *, examples: Sequence[tuple[str, str]]) -> Callable[[Callable[..., Any]], CommandGroup]:
     """Make a function a group of commands."""
-    return click.group(name, cls=Group, examples=examples)
+    return click.group(name, cls=CommandGroup, examples=examples)
 
 
 pass_app = click.make_pass_decorator(App, ensure=True)

@@ -15,8 +15,8 @@ from .refs import HELP
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.auditing import Finding, Verification
-    from runjournal.doctor import Check
+    from runjournal.looking.audit import Finding, Verification
+    from runjournal.looking.doctor import Check
 
 SEVERITY_STYLES: Final = {"error": "bad", "warning": "warn", "info": "dim"}
 
@@ -34,7 +34,7 @@ SEVERITY_STYLES: Final = {"error": "bad", "warning": "warn", "info": "dim"}
 @pass_app
 def audit(app: App, run: str | None, *, every: bool) -> int:
     """Find what is wrong or unsafe; each finding says where, and what to type next."""
-    from runjournal.auditing import audit_run, audit_store
+    from runjournal.looking.audit import audit_run, audit_store
 
     from .refs import run_id_of
 
@@ -108,7 +108,7 @@ _VERIFY_COLUMNS: Final = (
 @pass_app
 def verify(app: App, run: str | None, *, every: bool) -> int:
     """Check every hash, link and number of the log; `audit` looks at what it means too."""
-    from runjournal.auditing import verify_run, verify_store
+    from runjournal.looking.audit import verify_run, verify_store
 
     from .refs import run_id_of
 
@@ -165,7 +165,7 @@ _MARKS: Final = {True: ("ok", "good"), False: ("bad", "bad"), None: ("-", "dim")
 @pass_app
 def doctor(app: App) -> int:
     """Check whether the store lies safely, and what is missing to recover the runs that haven't ended."""
-    from runjournal.doctor import doctor as examine
+    from runjournal.looking.doctor import doctor as examine
 
     with app.open() as journal:
         checks = examine(journal, app.db)

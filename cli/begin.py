@@ -30,7 +30,7 @@ def demo(app: App, seed: int | None) -> int:
 
     What it works on is in a folder beside the store, STORE-demo.
     """
-    from .demo import run_demo
+    from runjournal.cli.demo.command import run_demo
 
     if app.path is None:
         raise click.UsageError("expected a store in a file, for the processes of the demo share it; name one with --db")

@@ -35,7 +35,7 @@ def checkpoint() -> None:
 @pass_app
 def ls(app: App, run: str) -> int:
     """List the snapshots of a run, newest first."""
-    from runjournal.reports import checkpoint_problem
+    from runjournal.looking.reports import checkpoint_problem
 
     from .refs import run_id_of
 
@@ -62,8 +62,8 @@ def _json(item: tuple[Checkpoint, str | None]) -> dict[str, Any]:
 @pass_app
 def show(app: App, run: str) -> int:
     """Show what the newest usable snapshot of a run knows (at or before RUN@SEQ)."""
-    from runjournal.checkpoints import newest, summary
     from runjournal.projections.state import RunState
+    from runjournal.writing.checkpoints import newest, summary
 
     from .refs import resolve
 

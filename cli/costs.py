@@ -10,7 +10,7 @@ from .output import Column, amount, money, plural, styled, table
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.glances import Family
+    from runjournal.looking.family import Family
     from runjournal.projections.state import RunState
 
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")

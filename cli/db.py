@@ -66,7 +66,7 @@ def backup(app: App, target: str) -> int:
 @pass_app
 def rebuild(app: App) -> int:
     """Make the rows of the runs and the index tables again from the events, all or nothing; checkpoints are dropped."""
-    from runjournal.rebuild import rebuild as make_again
+    from runjournal.writing.rebuild import rebuild as make_again
 
     with app.open() as journal, progress("rebuilding") as report:
         done, total = 0, journal.store.last_position()

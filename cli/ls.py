@@ -16,9 +16,9 @@ from .output import STATUS_STYLES, Cell, Column, amount, money, plural, records,
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.glances import Glance
     from runjournal.log.head import Head
     from runjournal.logbook import Logbook
+    from runjournal.looking.family import Glance
 
 TABLE_ROWS: Final = 50
 short_ids_below: Final = 130
@@ -92,7 +92,7 @@ def ls(
 
 
 def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[tuple[Head, Glance | None]]:
-    from runjournal.glances import glance
+    from runjournal.looking.family import glance
 
     return ((head, glance(journal, head)) for head in heads)
 

@@ -34,12 +34,12 @@ from .refs import HELP
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.auditing import Finding
     from runjournal.log.base import RecordedEvent
     from runjournal.logbook import Logbook
+    from runjournal.looking.audit import Finding
+    from runjournal.looking.reports import CallRow, OpenCall, Summary
     from runjournal.projections.state import RunState
     from runjournal.projections.transcript import Message
-    from runjournal.reports import CallRow, OpenCall, Summary
 
 INDENT: Final = "  "
 listed_max: Final = 10
@@ -210,7 +210,7 @@ _CALL_COLUMNS: Final = (
 
 
 def _calls(app: App, journal: Logbook, run_id: str, at: int | None, *, models: bool) -> int:
-    from runjournal.reports import calls, checked_seq, type_counts
+    from runjournal.looking.reports import calls, checked_seq, type_counts
 
     count = records(app, calls(journal, run_id, upto=at, models=models), _CALL_COLUMNS, _call_row, _call_json)
     hidden = 0 if models else type_counts(journal, run_id, checked_seq(journal, run_id, at)).get("model.started", 0)
@@ -243,7 +243,7 @@ def _call_json(row: CallRow) -> dict[str, Any]:
 
 def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: bool, full: bool) -> int:
     from runjournal.log.clock import timestamp
-    from runjournal.reports import summary
+    from runjournal.looking.reports import summary
 
     with progress(f"folding {run_id}") as report:
         found = summary(journal, run_id, at, report)
@@ -260,7 +260,7 @@ def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: 
 
 
 def _findings(journal: Logbook, run_id: str) -> list[Finding]:
-    from runjournal.auditing import audit_run
+    from runjournal.looking.audit import audit_run
 
     with progress(f"auditing {run_id}") as report:
         return list(audit_run(journal.store, run_id, progress=report))
@@ -308,7 +308,7 @@ def _about(found: Summary, now: str) -> Iterator[str]:
 
 
 def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
-    from runjournal.waits import awaited
+    from runjournal.engine.waits import awaited
 
     head, state = found.head, found.state
     yield "title", line(head.title or "", 120)
@@ -418,7 +418,7 @@ def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
         what = {"run": "made again", "ask": "asked"}.get(call.verdict, call.verdict)
         yield from wrapped(f"on resume: {what}; {call.why}", INDENT * 2)
     if call.verdict == "ask":
-        from runjournal.waits import resolve_call
+        from runjournal.engine.waits import resolve_call
 
         yield f"{INDENT * 2}answer: Journal.{line(resolve_call(found.head.run_id, call.call_id))}"
 
@@ -431,7 +431,7 @@ def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
         return
     args = call.args
     if whole is not None:
-        from runjournal.loading import event_at
+        from runjournal.writing.folding import event_at
 
         started = event_at(whole.store, run_id, call.seq)
         args = getattr(whole.filled(started).event, "args", None) if started else args

@@ -61,7 +61,7 @@ class Span:
         self.ended_at, self.status, self.note = record.at, status, note
 
 
-class Row(NamedTuple):
+class SpanRow(NamedTuple):
     """A span in its place: the run that it belongs to, and for each level down to it whether it is the last there."""
 
     run_id: str
@@ -69,7 +69,7 @@ class Row(NamedTuple):
     lasts: tuple[bool, ...]
 
 
-def rows(journal: Logbook, head: Head, upto: int | None, records: Iterable[RecordedEvent]) -> Iterator[Row]:
+def rows(journal: Logbook, head: Head, upto: int | None, records: Iterable[RecordedEvent]) -> Iterator[SpanRow]:
     """A run and all in it, each before what is inside it. `records` are the run's events, up to `upto`."""
     yield from _Walk(journal).run(head, upto, records, ())
 
@@ -88,9 +88,9 @@ class _Walk:
 
     def run(
         self, head: Head, upto: int | None, records: Iterable[RecordedEvent], lasts: tuple[bool, ...]
-    ) -> Iterator[Row]:
+    ) -> Iterator[SpanRow]:
         """A run and all in it."""
-        yield Row(head.run_id, run_span(self._journal, head, upto), lasts)
+        yield SpanRow(head.run_id, run_span(self._journal, head, upto), lasts)
         self._above.append(head.run_id)
         reader = _Reader()
         inner = itertools.chain(reader.spans(records), _unnamed(self._journal, head.run_id, upto, reader.named))
@@ -98,14 +98,14 @@ class _Walk:
             yield from self._span(head.run_id, span, (*lasts, last))
         self._above.pop()
 
-    def _span(self, run_id: str, span: Span, lasts: tuple[bool, ...]) -> Iterator[Row]:
+    def _span(self, run_id: str, span: Span, lasts: tuple[bool, ...]) -> Iterator[SpanRow]:
         """A span and what is in it; a child is opened, unless it stands above itself or too deep."""
         if span.kind == "run" and span.name not in self._above and len(lasts) <= depth_max:
             head = self._journal.store.head(span.name)
             if head is not None:
                 yield from self.run(head, None, events(self._journal, span.name, None), lasts)
                 return
-        yield Row(run_id, span, lasts)
+        yield SpanRow(run_id, span, lasts)
         for each, last in _with_last(span.inner):
             yield from self._span(run_id, each, (*lasts, last))
 

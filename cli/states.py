@@ -9,7 +9,7 @@ from .output import Column, amount, money, styled, table
 from .safe import line, preview
 
 if TYPE_CHECKING:
-    from runjournal.reports import Change
+    from runjournal.looking.reports import Change
 
 _value_chars: Final = 200
 _PLAIN: Final = (

@@ -6,11 +6,11 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
-from runjournal import checkpoints, loading
 from runjournal.log.base import RecordedEvent
 from runjournal.logbook import Logbook
+from runjournal.looking.reports import Change, Progress, begin, checked_seq, differences, state_as_json, told
 from runjournal.projections.state import RunState, dump_bytes
-from runjournal.reports import Change, Progress, begin, checked_seq, differences, state_as_json, told
+from runjournal.writing import checkpoints, folding
 
 snapshots_max: Final = 32
 """States that a `Stepper` keeps, to go back to."""
@@ -46,7 +46,7 @@ class Stepper:
         checked_seq(self._journal, self._run_id, seq)
         state = self._folded(self._copied(seq - 1), seq - 1, progress)
         before = _snapshot(state)
-        record = next(loading.chained(self._journal.store, self._run_id, seq - 1, seq, state.hash))
+        record = next(folding.chained(self._journal.store, self._run_id, seq - 1, seq, state.hash))
         state.fold([record], force=self._force)
         self.state = state
         changes = differences(before, _snapshot(state))
@@ -70,7 +70,7 @@ class Stepper:
 
     def _folded(self, state: RunState, upto: int, progress: Progress | None) -> RunState:
         since = state.seq
-        records = loading.chained(self._journal.store, self._run_id, since, upto, state.hash)
+        records = folding.chained(self._journal.store, self._run_id, since, upto, state.hash)
         for record in told(records, upto - since, progress):
             state.fold([record], force=self._force)
             if (

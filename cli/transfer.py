@@ -18,8 +18,8 @@ from .safe import escape_json, line
 
 if TYPE_CHECKING:
     from runjournal.importers.claude_files import Source
+    from runjournal.importers.transfer import FileReport
     from runjournal.logbook import Logbook
-    from runjournal.transfer import FileReport
 
 
 _COLUMNS: Final = (
@@ -156,9 +156,9 @@ class _Outcome:
 
 def _import(journal: Logbook, source: Source) -> FileReport:
     """Import one file; what is wrong with it is its own, and the others go on."""
+    from runjournal.importers.transfer import FileReport as Found
+    from runjournal.importers.transfer import import_claude_code
     from runjournal.log.errors import JournalError, StoreError
-    from runjournal.transfer import FileReport as Found
-    from runjournal.transfer import import_claude_code
 
     try:
         return import_claude_code(journal, source)
@@ -180,7 +180,7 @@ def _import(journal: Logbook, source: Source) -> FileReport:
 def jsonl(app: App, path: str) -> int:
     """Import an export, byte for byte: the same events, the same hashes. All of the file or nothing."""
     from runjournal.importers.jsonl import lines_of, read_lines
-    from runjournal.transfer import import_jsonl
+    from runjournal.importers.transfer import import_jsonl
 
     with click.open_file(path, "rb") as file, progress("importing") as report:
         if path != "-" and _is_new(app) and file.seekable():  # what can't be imported makes no store either
@@ -229,7 +229,7 @@ def _counted(lines: Iterable[bytes], report: Report) -> Iterator[bytes]:
 @pass_app
 def export(app: App, runs: tuple[str, ...], *, every: bool, to: str | None) -> int:
     """Write runs out as lines of JSON that `import jsonl` reads back with the same hashes."""
-    from runjournal.transfer import export_runs
+    from runjournal.importers.transfer import export_runs
 
     from .refs import run_id_of
 

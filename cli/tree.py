@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from runjournal.log.head import Head
     from runjournal.logbook import Logbook
 
-    from .spans import Row, Span
+    from .spans import Span, SpanRow
 
 _note_chars: Final = 100
 _width_elsewhere: Final = 100
@@ -62,7 +62,7 @@ _ASCII: Final = _Drawing(
 
 def show_tree(app: App, journal: Logbook, run_id: str, at: int | None, limit: int, *, bars: bool) -> int:
     """Show a run's spans as a tree, or as bars over time; at most `limit` lines, 0 = all."""
-    from runjournal.reports import told
+    from runjournal.looking.reports import told
 
     from .spans import events, rows
 
@@ -95,7 +95,7 @@ class _Shown:
     def __init__(self, limit: int) -> None:
         self._limit, self.count, self.more = limit, 0, False
 
-    def of(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def of(self, rows: Iterator[SpanRow]) -> Iterator[SpanRow]:
         for row in itertools.islice(rows, self._limit or None):
             self.count += 1
             yield row
@@ -115,7 +115,7 @@ def _until(journal: Logbook, head: Head, at: int | None) -> str:
     return run_span(journal, head, at).ended_at or timestamp(journal.clock.now())
 
 
-def _json(row: Row) -> dict[str, Any]:
+def _json(row: SpanRow) -> dict[str, Any]:
     span = row.span
     return {
         "run_id": span.name if span.kind == "run" else row.run_id,
@@ -144,7 +144,7 @@ def _seconds(began: str, ended: str) -> float:
 # --- the tree ----------------------------------------------------------------------------------------------------
 
 
-def _line(row: Row, until: str, drawing: _Drawing) -> str:
+def _line(row: SpanRow, until: str, drawing: _Drawing) -> str:
     span, limit = row.span, terminal_width()
     status, took = line(span.status), _took(span, until)
     title, name, again = _titled(span)
@@ -208,7 +208,7 @@ class _Scale(NamedTuple):
         return min(self.width - 1, max(0, int(part * self.width)))
 
 
-def _waterfall(journal: Logbook, head: Head, at: int | None, found: Iterator[Row]) -> Iterator[str]:
+def _waterfall(journal: Logbook, head: Head, at: int | None, found: Iterator[SpanRow]) -> Iterator[str]:
     drawing, until = _drawing(), _until(journal, head, at)
     columns = terminal_width() or _width_elsewhere
     label = max(_label_min, columns * 2 // 5)
@@ -225,7 +225,7 @@ def _axis(until: str, scale: _Scale) -> str:
     return styled(" " * (scale.label + _took_width + 3) + left + right.rjust(scale.width - len(left)), "dim")
 
 
-def _bar_line(row: Row, scale: _Scale, until: str, drawing: _Drawing) -> str:
+def _bar_line(row: SpanRow, scale: _Scale, until: str, drawing: _Drawing) -> str:
     span = row.span
     again = f" #{span.attempt}" if span.attempt > 1 else ""
     indent = "  " * min(len(row.lasts), _depth_shown // 2)

@@ -25,7 +25,6 @@ import click
 import runjournal
 from runjournal.cli import exits
 from runjournal.cli.app import COMMANDS, cli
-from runjournal.inventory import INVENTORY, POLICIES
 from runjournal.log import errors, limits, shapes
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, Gate
@@ -34,6 +33,7 @@ from runjournal.log.codec import draft
 from runjournal.log.errors import AppendRefused
 from runjournal.log.head import STATUSES, TERMINAL, Head
 from runjournal.log.sqlite_schema import MIGRATIONS
+from runjournal.looking.inventory import INVENTORY, POLICIES
 from runjournal.projections.findings import CODES
 
 FOLDER: Final = Path(__file__).resolve().parent / "reference"
@@ -646,13 +646,13 @@ def _first(thing: Any) -> str:
 
 # Beyond the façade: module -> its public names.
 MODULES: Final = {
-    "runjournal.transfer": ("import_claude_code", "import_jsonl", "export_runs"),
+    "runjournal.importers.transfer": ("import_claude_code", "import_jsonl", "export_runs"),
     "runjournal.importers.claude_code": ("discover",),
-    "runjournal.auditing": ("audit_run", "audit_store", "verify_run", "verify_store", "Finding", "Verification"),
+    "runjournal.looking.audit": ("audit_run", "audit_store", "verify_run", "verify_store", "Finding", "Verification"),
     "runjournal.log.base": ("upcaster", "BlobRef", "UnknownEvent", "NewerEvent", "UnreadableEvent"),
     "runjournal.log.head": ("Head",),
-    "runjournal.context": ("StateView", "PlanView", "MemoryView"),
-    "runjournal.targets": ("ModelOptions",),
+    "runjournal.engine.context": ("StateView", "PlanView", "MemoryView"),
+    "runjournal.engine.callees": ("ModelOptions",),
     "runjournal.journal": ("RunOptions",),
     "runjournal.projections.transcript": ("Message",),
     "runjournal.testing": ("StoreContract",),
@@ -714,7 +714,7 @@ def public_methods(cls: type) -> dict[str, Any]:
         if base.__module__.startswith("runjournal.")
         for name, value in vars(base).items()
         if not name.startswith(("_", "on_"))
-        and not (name in INTERNAL and base.__module__ in ("runjournal.context", "runjournal.async_run"))
+        and not (name in INTERNAL and base.__module__ in ("runjournal.engine.context", "runjournal.async_run"))
         and (inspect.isfunction(value) or isinstance(value, classmethod))
     }
 
@@ -811,7 +811,7 @@ def python_page() -> Iterator[str]:
 
 
 def _failures() -> Iterator[str]:
-    module = importlib.import_module("runjournal.failures")
+    module = importlib.import_module("runjournal.engine.failures")
     found = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
     rows = [
         (f"`{cls.__name__}`", f"`{cls.__mro__[1].__name__}`", _doc(cls))
@@ -819,7 +819,7 @@ def _failures() -> Iterator[str]:
         if issubclass(cls, BaseException)
     ]
     yield from ["## What an agent runs into", ""]
-    yield from ["All are in `runjournal.failures`.", ""]
+    yield from ["All are in `runjournal.engine.failures`.", ""]
     yield from table(("name", "is a", "when"), rows)
 
 
@@ -921,7 +921,7 @@ def schema() -> dict[str, list[tuple[str, str, bool]]]:
 def inventory_page() -> Iterator[str]:
     """inventory.md: the kinds of state, and what becomes of each."""
     yield "# What an agent has, and what becomes of it\n"
-    yield "Eight kinds of state, each with one policy of four. As data: `runjournal.inventory.INVENTORY`.\n"
+    yield "Eight kinds of state, each with one policy of four. As data: `runjournal.looking.inventory.INVENTORY`.\n"
     yield from table(
         ["state", "policy", "events"],
         ([kind.name, kind.policy, ", ".join(f"`{name}`" for name in kind.events) or "none"] for kind in INVENTORY),

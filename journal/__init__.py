@@ -12,16 +12,8 @@ if __name__ != "runjournal":
     raise ImportError(f"import this package as runjournal, not as {__name__}")
 
 if TYPE_CHECKING:
-    from runjournal.log.base import Event, RecordedEvent, register
-    from runjournal.log.errors import JournalError, WrongExpectation
-    from runjournal.projections.state import Projection, RunState
-
-    from .appender import Batch
-    from .async_journal import AsyncJournal
-    from .async_run import AsyncRun
-    from .budget import Budget
-    from .checkpoints import CheckpointPolicy, CheckpointWarning
-    from .failures import (
+    from runjournal.engine.budget import Budget
+    from runjournal.engine.failures import (
         CallFailed,
         CallOutcomeUnknown,
         DidNotHappen,
@@ -42,50 +34,58 @@ if TYPE_CHECKING:
         StepFailed,
         Transient,
     )
+    from runjournal.engine.tools import KEY, Tool, Tx, tool
+    from runjournal.log.base import Event, RecordedEvent, register
+    from runjournal.log.errors import JournalError, WrongExpectation
+    from runjournal.projections.state import Projection, RunState
+    from runjournal.writing.appender import Batch
+    from runjournal.writing.checkpoints import CheckpointPolicy, CheckpointWarning
+
+    from .async_journal import AsyncJournal
+    from .async_run import AsyncRun
     from .journal import Journal, Place
     from .run import Run
-    from .tools import KEY, Tool, Tx, tool
 
 _HOMES = {
     "AsyncJournal": "runjournal.async_journal",
     "AsyncRun": "runjournal.async_run",
-    "Batch": "runjournal.appender",
-    "Budget": "runjournal.budget",
-    "CallFailed": "runjournal.failures",
-    "CallOutcomeUnknown": "runjournal.failures",
-    "CheckpointPolicy": "runjournal.checkpoints",
-    "CheckpointWarning": "runjournal.checkpoints",
-    "DidNotHappen": "runjournal.failures",
-    "EffectNotRecorded": "runjournal.failures",
+    "Batch": "runjournal.writing.appender",
+    "Budget": "runjournal.engine.budget",
+    "CallFailed": "runjournal.engine.failures",
+    "CallOutcomeUnknown": "runjournal.engine.failures",
+    "CheckpointPolicy": "runjournal.writing.checkpoints",
+    "CheckpointWarning": "runjournal.writing.checkpoints",
+    "DidNotHappen": "runjournal.engine.failures",
+    "EffectNotRecorded": "runjournal.engine.failures",
     "Event": "runjournal.log.base",
-    "InputDiffers": "runjournal.failures",
+    "InputDiffers": "runjournal.engine.failures",
     "Journal": "runjournal.journal",
     "JournalError": "runjournal.log.errors",
-    "KEY": "runjournal.tools",
-    "KeyReused": "runjournal.failures",
-    "Mistake": "runjournal.failures",
-    "NotSent": "runjournal.failures",
+    "KEY": "runjournal.engine.tools",
+    "KeyReused": "runjournal.engine.failures",
+    "Mistake": "runjournal.engine.failures",
+    "NotSent": "runjournal.engine.failures",
     "Place": "runjournal.journal",
-    "PlanChanged": "runjournal.failures",
+    "PlanChanged": "runjournal.engine.failures",
     "Projection": "runjournal.projections.state",
     "RecordedEvent": "runjournal.log.base",
-    "Rejected": "runjournal.failures",
-    "ResultUnusable": "runjournal.failures",
+    "Rejected": "runjournal.engine.failures",
+    "ResultUnusable": "runjournal.engine.failures",
     "Run": "runjournal.run",
-    "RunBusy": "runjournal.failures",
-    "RunCancelled": "runjournal.failures",
-    "RunFailed": "runjournal.failures",
-    "RunNotDue": "runjournal.failures",
+    "RunBusy": "runjournal.engine.failures",
+    "RunCancelled": "runjournal.engine.failures",
+    "RunFailed": "runjournal.engine.failures",
+    "RunNotDue": "runjournal.engine.failures",
     "RunState": "runjournal.projections.state",
-    "RunWaiting": "runjournal.failures",
-    "StepDiverged": "runjournal.failures",
-    "StepFailed": "runjournal.failures",
-    "Tool": "runjournal.tools",
-    "Transient": "runjournal.failures",
-    "Tx": "runjournal.tools",
+    "RunWaiting": "runjournal.engine.failures",
+    "StepDiverged": "runjournal.engine.failures",
+    "StepFailed": "runjournal.engine.failures",
+    "Tool": "runjournal.engine.tools",
+    "Transient": "runjournal.engine.failures",
+    "Tx": "runjournal.engine.tools",
     "WrongExpectation": "runjournal.log.errors",
     "register": "runjournal.log.base",
-    "tool": "runjournal.tools",
+    "tool": "runjournal.engine.tools",
 }
 
 __all__ = [

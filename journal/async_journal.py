@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Unpack
 
+from runjournal.engine import failures as f
+from runjournal.engine.calls import Caller
+from runjournal.engine.lineage import Lineage
+from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
 
-from . import failures as f
 from .async_run import AsyncCore, AsyncDriver, AsyncRun
-from .calling import Caller
 from .journal import LEFT_ALONE, Journal, RunOptions
-from .line import Line
-from .running import Claim, Runner, code_version
-from .tools import CALLER
+from .runner import Claim, Runner, code_version
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -65,7 +65,7 @@ class AsyncRunner(Runner):
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
         driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
-        line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
+        line = Lineage(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))
@@ -105,7 +105,7 @@ class AsyncRunner(Runner):
 
 
 async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:
-    CALLER.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
+    TOOL_CONTEXT.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
     output = await agent(run)
     await run.check_awaited()
     return output

@@ -15,18 +15,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
+from runjournal.engine import failures as f
+from runjournal.engine.callees import ModelOptions, ModelTarget, ToolTarget
+from runjournal.engine.calls import Caller
+from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until, Verb
+from runjournal.engine.context import Context
+from runjournal.engine.core import Core
+from runjournal.engine.script import Entry
+from runjournal.engine.tools import TOOL_CONTEXT, Tool
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
-
-from . import failures as f
-from .calling import Caller
-from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
-from .context import Context
-from .engine import Core
-from .script import Entry
-from .targets import ModelOptions, ModelTarget, ToolTarget
-from .tools import CALLER, Tool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,7 +95,7 @@ class AsyncDriver:
 
     # Performing.
 
-    async def drive(self, steps: Steps[T]) -> T:
+    async def drive(self, steps: Verb[T]) -> T:
         """Run a verb of the core to its end."""
         try:
             command = next(steps)
@@ -115,7 +114,7 @@ class AsyncDriver:
                 self.fault(error)
             raise
 
-    def drive_now(self, steps: Steps[T]) -> T:
+    def drive_now(self, steps: Verb[T]) -> T:
         """The same for a verb that only appends."""
         try:
             command = next(steps)
@@ -255,7 +254,7 @@ class AsyncCore(Core):
     @property
     def inside(self) -> bool:
         """Whether this context is that of the open step."""
-        caller = CALLER.get()
+        caller = TOOL_CONTEXT.get()
         return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
 
 
@@ -377,7 +376,7 @@ class AsyncRun(Context):
         drive, core = self._driver.drive, self._core
         entry = await drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
         self._driver.begin()
-        token, result = CALLER.set(_Inside(core, entry, self)), list[Any]()
+        token, result = TOOL_CONTEXT.set(_Inside(core, entry, self)), list[Any]()
         try:
             yield result
             await self.check_awaited(entry)
@@ -394,7 +393,7 @@ class AsyncRun(Context):
             self.forget_lent()
             core.leave(entry)
             with suppress(ValueError):  # closed from another context
-                CALLER.reset(token)
+                TOOL_CONTEXT.reset(token)
 
     async def _failed(self, entry: Entry, error: BaseException) -> NoReturn:
         """What leaves a step: a stop leaves it open; anything else fails it, when none of its calls is in flight."""

@@ -6,17 +6,17 @@ import inspect
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack
 
+from runjournal.engine.budget import Budget
+from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 
-from .budget import Budget
-from .failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from .logbook import Logbook, Place
 from .recovery import Recovery, recover
-from .running import Agent, Claim, Runner
+from .runner import Agent, Claim, Runner
 
 __all__ = ["Journal", "Place"]
 Messages = Sequence[Mapping[str, Any]]

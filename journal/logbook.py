@@ -24,12 +24,11 @@ from runjournal.log.shapes import TIME
 from runjournal.log.store import Import, Store, Transaction, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold, foldable
-
-from . import checkpoints, loading
-from .appender import Appender, Batch
-from .checkpoints import CheckpointPolicy
-from .leases import Leases
-from .rebuild import rebuild
+from runjournal.writing import checkpoints, folding
+from runjournal.writing.appender import Appender, Batch
+from runjournal.writing.checkpoints import CheckpointPolicy
+from runjournal.writing.leases import Leases
+from runjournal.writing.rebuild import rebuild
 
 P = TypeVar("P", bound=Projection)
 
@@ -291,7 +290,7 @@ class Logbook:
         Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
         """
         self._check_seqs(run_id, at=at)
-        records = (self.filled(record) for record in loading.context_records(self.store, run_id, at))
+        records = (self.filled(record) for record in folding.context_records(self.store, run_id, at))
         return transcript.messages(records if force else foldable(records), compacted=compacted)
 
     def follow(
@@ -340,7 +339,7 @@ class Logbook:
         Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
         upto = self._upto(run_id, at)
-        return loading.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
+        return folding.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
         """Fold a run into a projection, one's own or `RunState`, after the event `at` (the newest: None).
@@ -351,10 +350,10 @@ class Logbook:
         checkpoints.check_kind(projection)
         upto = self._upto(run_id, at)
         if issubclass(projection, RunState):
-            return loading.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
+            return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
-        fold(state, loading.chained(self.store, run_id, seq, upto, chain), force=force)
+        fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
 
     def _upto(self, run_id: str, at: int | None) -> int:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from runjournal.engine.verdict import Judged, judge
 from runjournal.log import events as e
 from runjournal.log.clock import timestamp
 from runjournal.projections.state import RunState
+from runjournal.writing import folding
 
-from . import loading
 from .logbook import Logbook
-from .running import Claim
-from .triage import Judged, judge
+from .runner import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None
     now = timestamp(log.clock.now())
     verdicts: list[Judged] = []
     for call_id, call in state.calls.open().items():
-        record = loading.event_at(log.store, run_id, call.args_seq - state.offset)
+        record = folding.event_at(log.store, run_id, call.args_seq - state.offset)
         event = log.filled(record).event if record else None
         args = event.args if isinstance(event, e.ToolStarted) else None
         verdict, why = judge(call, now)

@@ -11,18 +11,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
+from runjournal.engine import failures as f
+from runjournal.engine.callees import ModelOptions, ModelTarget, Target, ToolTarget
+from runjournal.engine.calls import Caller
+from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until, Verb
+from runjournal.engine.context import Context
+from runjournal.engine.core import Core
+from runjournal.engine.script import Entry
+from runjournal.engine.tools import TOOL_CONTEXT, Tool
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
-
-from . import failures as f
-from .calling import Caller
-from .commands import Append, Command, Ended, Invoke, Made, Steps, Until
-from .context import Context
-from .engine import Core
-from .script import Entry
-from .targets import ModelOptions, ModelTarget, Target, ToolTarget
-from .tools import CALLER, Tool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +70,7 @@ class SyncDriver:
         """Seconds of the monotonic clock."""
         return time.monotonic()
 
-    def drive(self, steps: Steps[T]) -> T:
+    def drive(self, steps: Verb[T]) -> T:
         """Run a verb of the core to its end."""
         with self._changed:
             try:
@@ -174,7 +173,7 @@ class SyncCore(Core):
     @property
     def inside(self) -> bool:
         """Whether this context is that of the open step."""
-        caller = CALLER.get()
+        caller = TOOL_CONTEXT.get()
         return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
 
 
@@ -250,7 +249,7 @@ class Run(Context):
     ) -> Generator[list[Any]]:
         drive, core = self._driver.drive, self._core
         entry = drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
-        token, result = CALLER.set(_Inside(core, entry, self)), list[Any]()
+        token, result = TOOL_CONTEXT.set(_Inside(core, entry, self)), list[Any]()
         try:
             yield result
             self._join()
@@ -277,7 +276,7 @@ class Run(Context):
         finally:
             self.forget_lent()
             core.leave(entry)
-            CALLER.reset(token)
+            TOOL_CONTEXT.reset(token)
 
     def _join(self) -> None:
         """The step's end joins its threads."""

@@ -24,8 +24,8 @@ from tasks.lab import FIRST_PID, Deadlock, LoopClock, VirtualLoop, bury
 from tasks.lab import finish as finish_loop
 
 from runjournal import AsyncJournal
-from runjournal import failures as f
-from runjournal.line import Line
+from runjournal.engine import failures as f
+from runjournal.engine.lineage import Lineage
 from runjournal.log import events as e
 from runjournal.log.memory import MemoryStore
 from runjournal.log.owner import Process
@@ -269,7 +269,7 @@ def shown(args: dict[str, Any]) -> Any:
 
 def look(journal: AsyncJournal, run_id: str, world: World, stop: BaseException | None) -> End:
     """What is to be seen from outside."""
-    state, line = journal.state(run_id), Line(journal, run_id, lambda _: None, lambda _: None)
+    state, line = journal.state(run_id), Lineage(journal, run_id, lambda _: None, lambda _: None)
     last = [record.event for record in journal.events(run_id)][-1]
     output = last.output if isinstance(last, e.RunCompleted) else getattr(last, "error", None)
     if isinstance(output, dict):

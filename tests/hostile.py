@@ -182,7 +182,7 @@ def events() -> list[list[Event]]:
 
 def fill(path: str | Path, clock: Clock | None = None) -> None:
     """A store of hostile runs: `bad-1` with every type of event, `bad-2` queued, and what `forged` has."""
-    from runjournal.transfer import import_jsonl
+    from runjournal.importers.transfer import import_jsonl
 
     with Journal.open(path, by="t", clock=clock or SystemClock()) as journal:
         for number, batch in enumerate(events()):

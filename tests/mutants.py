@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-ENGINE, CALLING, SENDING = "journal/engine.py", "journal/calling.py", "journal/sending.py"
-SCRIPT, LINE, TARGETS, FAILURES = "journal/script.py", "journal/line.py", "journal/targets.py", "journal/failures.py"
-CONTEXT, RUN, ASYNC, RUNNING = "journal/context.py", "journal/run.py", "journal/async_run.py", "journal/running.py"
-LINKS, APPENDER, GATE = "journal/journal.py", "journal/appender.py", "journal/log/authority.py"
+ENGINE, CALLING, SENDING = "journal/engine/core.py", "journal/engine/calls.py", "journal/engine/attempts.py"
+SCRIPT, LINE, TARGETS, FAILURES = (
+    "journal/engine/script.py",
+    "journal/engine/lineage.py",
+    "journal/engine/callees.py",
+    "journal/engine/failures.py",
+)
+CONTEXT, RUN, ASYNC, RUNNING = (
+    "journal/engine/context.py",
+    "journal/run.py",
+    "journal/async_run.py",
+    "journal/runner.py",
+)
+LINKS, APPENDER, GATE = "journal/journal.py", "journal/writing/appender.py", "journal/log/authority.py"
 STATE, CALLS, STEPS = "projections/state.py", "projections/calls.py", "projections/steps.py"
 STATUS, INBOX, INDEX = "projections/status.py", "projections/inbox.py", "projections/index.py"
 
@@ -884,10 +894,12 @@ OURS: Final = (
         "state.status.woken or head.cancel_requested or",
         "state.status.woken or",
     ),
-    Mutant("an owner whose lease ran out doesn't look", "journal/leases.py", " and now < lease.until:", ":", GAPS),
+    Mutant(
+        "an owner whose lease ran out doesn't look", "journal/writing/leases.py", " and now < lease.until:", ":", GAPS
+    ),
     Mutant(
         "an owner looks at nothing but its clock",
-        "journal/leases.py",
+        "journal/writing/leases.py",
         "            return True\n        return self._renew(run_id, epoch)",
         "            return True\n        return True",
         GAPS,

@@ -10,7 +10,7 @@ import pytest
 from crashing import Agent, at_random, everywhere, outside
 
 from runjournal import KEY, AsyncRun, CallFailed, Run, tool
-from runjournal import failures as f
+from runjournal.engine import failures as f
 
 POINTS = 100
 

@@ -25,11 +25,11 @@ import apsw
 import pytest
 from programs import random_agent
 
-from runjournal.auditing import audit_store
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import SystemClock
 from runjournal.log.head import Head
+from runjournal.looking.audit import audit_store
 
 PROGRAMS = Path(__file__).parent / "programs"
 KILLS = 12

@@ -20,12 +20,14 @@ from typing import Any
 import pytest
 from tasks.lab import Crash, Deadlock, Lab, VirtualLoop, everywhere
 
-from runjournal import async_run, engine, script
-from runjournal import failures as f
+from runjournal import async_run
 from runjournal.async_run import AsyncCore, AsyncDriver, AsyncRun
-from runjournal.line import Line
+from runjournal.engine import core as engine
+from runjournal.engine import failures as f
+from runjournal.engine import script
+from runjournal.engine.lineage import Lineage
+from runjournal.engine.tools import KEY
 from runjournal.log import events as e
-from runjournal.tools import KEY
 
 SEEDS = int(os.environ.get("SEEDS", "12"))
 read = script.read
@@ -39,9 +41,9 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(engine, "read", lambda events: ([], read(events)[1]))
 
     def no_park() -> None:
-        now, failures = vars(engine)["read"], Line.failures
+        now, failures = vars(engine)["read"], Lineage.failures
         monkeypatch.setattr(engine, "read", lambda events: (now(events)[0], set()))
-        monkeypatch.setattr(Line, "failures", lambda *args: [each._replace(cut=False) for each in failures(*args)])
+        monkeypatch.setattr(Lineage, "failures", lambda *args: [each._replace(cut=False) for each in failures(*args)])
 
     def no_drain() -> None:
         monkeypatch.setattr(AsyncCore, "idle", lambda core, entry: True)

@@ -12,9 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runjournal.audit_rows import beyond, rows
-from runjournal.auditing import audit_run, audit_store, verify_run, verify_store
-from runjournal.checkpoints import fold_name, seal
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -26,10 +23,13 @@ from runjournal.log.errors import CorruptLog, RunNotFound
 from runjournal.log.memory import MemoryStore
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown, Write
+from runjournal.looking.audit import audit_run, audit_store, verify_run, verify_store
+from runjournal.looking.audit_rows import beyond, rows
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
 from runjournal.projections.findings import CODES
 from runjournal.projections.state import RunState
+from runjournal.writing.checkpoints import fold_name, seal
 
 SECRET = "pa55word-in-a-payload"
 ERROR = {"type": "Boom", "message": SECRET}

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from runjournal import leases
-from runjournal.failures import RunFailed, StepFailed
+from runjournal.engine.failures import RunFailed, StepFailed
+from runjournal.engine.tools import tool
 from runjournal.journal import Journal
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import lease_s
-from runjournal.tools import tool
+from runjournal.writing import leases
 
 
 def spend(run):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runjournal import CheckpointPolicy, CheckpointWarning, Journal, checkpoints
+from runjournal import CheckpointPolicy, CheckpointWarning, Journal
 from runjournal.log import base
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
@@ -22,6 +22,7 @@ from runjournal.log.limits import checkpoint_every_events, checkpoint_warn_bytes
 from runjournal.log.store import Checkpoint
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
+from runjournal.writing import checkpoints
 
 R = "r"
 ERROR = {"type": "E", "message": "m", "traceback": "t"}

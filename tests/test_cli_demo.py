@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from runjournal.auditing import audit_store
-from runjournal.cli.demo import run_demo
-from runjournal.cli.demo_evidence import effects
-from runjournal.cli.demo_stage import COMMIT, INVOICES, Stage, two_points
-from runjournal.cli.demo_world import World, request
+from runjournal.cli.demo.command import run_demo
+from runjournal.cli.demo.evidence import effects
+from runjournal.cli.demo.stage import COMMIT, INVOICES, Stage, two_points
+from runjournal.cli.demo.world import World, request
 from runjournal.journal import Journal
 from runjournal.log.events import ToolResolved
+from runjournal.looking.audit import audit_store
 
 WRONG = Path(__file__).parent / "programs" / "demo_world_gone_wrong.py"
 
@@ -185,7 +185,7 @@ def test_a_path_too_long_for_a_socket(tmp_path):
 
 def test_a_key_is_known_again_by_the_next_world(tmp_path, monkeypatch):
     """The card company gives the first charge for its key again, also after it was started anew."""
-    monkeypatch.setattr("runjournal.cli.demo_world.pause", lambda _: None)
+    monkeypatch.setattr("runjournal.cli.demo.world.pause", lambda _: None)
     args = {"invoice": "a.txt", "cents": 5}
     first = World(tmp_path).answer("charge_card", "k", args)
     assert first == World(tmp_path).answer("charge_card", "k", args)

@@ -8,7 +8,6 @@ import apsw
 import pytest
 from click.testing import CliRunner
 
-from runjournal import reports
 from runjournal.cli import spans, stepper
 from runjournal.cli.app import cli
 from runjournal.cli.stepper import Stepper
@@ -20,6 +19,7 @@ from runjournal.log.errors import InvalidArgument
 from runjournal.log.sqlite_schema import MIGRATIONS
 from runjournal.log.sqlite_schema import migrate as bring_up
 from runjournal.log.store import Checkpoint
+from runjournal.looking import reports
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\u202egnp.exe\u200b\x9b31m[red]x[/red]"
 HARMFUL = "\x1b\x07\r\u202e\u200b\x9b"

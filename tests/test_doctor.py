@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from runjournal.checkpoints import seal
-from runjournal.doctor import doctor
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import owner, sqlite_place
 from runjournal.log.clock import FakeClock
 from runjournal.log.store import Checkpoint, Import
+from runjournal.looking.doctor import doctor
 from runjournal.projections.state import RunState
+from runjournal.writing.checkpoints import seal
 
 NEWER = """UPDATE events SET body = CAST(replace(body, '"v":1', '"v":9') AS BLOB) WHERE run_id = 'r' AND seq = 2"""
 NAMES = re.compile(r"[a-z_ ]+")

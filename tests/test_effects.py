@@ -13,15 +13,15 @@ import pytest
 from crashing import everywhere, finish, outside
 
 from runjournal import KEY, Journal, tool
-from runjournal import failures as f
-from runjournal.auditing import audit_run
+from runjournal.engine import failures as f
+from runjournal.engine.tools import call_key
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import CallEnded
 from runjournal.log.limits import lease_s
+from runjournal.looking.audit import audit_run
 from runjournal.run import Run
-from runjournal.running import Runner
-from runjournal.tools import call_key
+from runjournal.runner import Runner
 
 
 @tool

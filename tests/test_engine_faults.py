@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tx, tool
-from runjournal import failures as f
+from runjournal.engine import failures as f
+from runjournal.engine.callees import shape
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreFull
-from runjournal.targets import shape
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 

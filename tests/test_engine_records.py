@@ -13,7 +13,8 @@ from typing import Any, Literal
 import pytest
 
 from runjournal import Budget, Journal, tool
-from runjournal import failures as f
+from runjournal.engine import failures as f
+from runjournal.engine.tools import KEY
 from runjournal.log import events as e
 from runjournal.log.base import Event
 from runjournal.log.clock import FakeClock
@@ -23,7 +24,6 @@ from runjournal.projections.calls import STRICTNESS, Call, Calls
 from runjournal.projections.state import RunState
 from runjournal.run import Run
 from runjournal.testing import generate
-from runjournal.tools import KEY
 
 NUMBERS = itertools.count(1)
 Policy = Literal["idempotent", "transactional", "keyed", "outbox", "unsafe"]

@@ -16,12 +16,12 @@ from model.product import Product
 from model.programs import Program
 
 from runjournal import AsyncJournal, AsyncRun, Journal, tool
-from runjournal import failures as f
+from runjournal.engine import failures as f
+from runjournal.engine.tools import Tx
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, OutcomeUnknown, StoreBusy, StoreFull
 from runjournal.projections.state import RunState
 from runjournal.run import Run
-from runjournal.tools import Tx
 
 AGENT = Path(__file__).parent / "programs" / "agent_that_dies.py"
 

@@ -18,7 +18,7 @@ import pytest
 from crashing import Agent, everywhere, finish, outside
 
 from runjournal import KEY, AsyncRun, CallFailed, CallOutcomeUnknown, Journal, Run, StepFailed, tool
-from runjournal import failures as f
+from runjournal.engine import failures as f
 
 TURNS = [{"text": "first ann", "mail": "ann"}, {"text": "then bob", "mail": "bob"}, {"text": "done"}]
 UNREADABLE = ["{oops", '{"to": "ann"}']

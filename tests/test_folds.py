@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runjournal import Journal, checkpoints
+from runjournal import Journal
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent, data_of
 from runjournal.log.clock import FakeClock
@@ -24,6 +24,7 @@ from runjournal.projections import transcript
 from runjournal.projections.calls import REPEATABLE
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
+from runjournal.writing import checkpoints
 
 ERROR = {"type": "E", "message": "m"}
 USAGE = {"input": 10, "output": 5, "cache_read": 2, "cache_write": 1}
@@ -961,7 +962,7 @@ def model_steps(state):
 
 def story(rng, size):
     """A run of the generator's, with late words, words of ignorance, recoveries and left failures among its events."""
-    chain, state = generate.Chain(), RunState.initial()
+    chain, state = generate.RunBuilder(), RunState.initial()
     for _ in range(size):
         event, epoch = generate.next_event(rng, state)
         unresolved, chance = sorted(state.calls.unresolved()), rng.random()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from runjournal.failures import RunFailed
+from runjournal.engine.failures import RunFailed
+from runjournal.engine.tools import tool
 from runjournal.histories import UNKNOWN, anthropic, openai_chat, openai_responses
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.limits import lease_s
 from runjournal.projections.transcript import Message
-from runjournal.running import Runner
-from runjournal.tools import tool
+from runjournal.runner import Runner
 
 
 def use(call_id: str) -> dict[str, object]:

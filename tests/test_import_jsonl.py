@@ -11,7 +11,7 @@ from runjournal.importers.jsonl import (
     BadExport,
     Blob,
     ImportConflict,
-    Row,
+    JsonlRow,
     additions,
     export_lines,
     is_export,
@@ -27,13 +27,13 @@ AT = "2026-01-02T03:04:05.000000Z"
 
 def chained(run_id, *events):
     """The rows of a run with these events, and the blobs that they refer to."""
-    rows: list[Row] = []
+    rows: list[JsonlRow] = []
     blobs: dict[str, bytes] = {}
     prev = None
     for seq, event in enumerate(events, 1):
         made = draft(event, at=AT, by="test")
         body = encode(made, epoch=0, prev=prev)
-        rows.append(Row(run_id, seq, made.type, body))
+        rows.append(JsonlRow(run_id, seq, made.type, body))
         blobs.update(made.blobs)
         prev = event_hash(*rows[-1])
     return rows, blobs
@@ -72,7 +72,7 @@ def test_round_trip():
     """What comes out of an export is what went in, byte for byte, each blob once and before its event."""
     rows, blobs = notes("r", "ä\0\u2028", "x" * 70_000, "x" * 70_000)
     entries = list(read_lines(exported(rows, blobs)))
-    assert rows == [each for each in entries if isinstance(each, Row)]
+    assert rows == [each for each in entries if isinstance(each, JsonlRow)]
     assert list(blobs.items()) == [each for each in entries if isinstance(each, Blob)]
     assert ["Row", "Row", "Blob", "Row", "Row"] == [type(each).__name__ for each in entries]
 
@@ -80,12 +80,12 @@ def test_round_trip():
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.binary(max_size=20) | st.text().map(str.encode)), max_size=6))
 def test_any_body(bodies):
     """Any bytes are carried over as they are, runs alternating, if they chain."""
-    rows: list[Row] = []
+    rows: list[JsonlRow] = []
     ends: dict[str, tuple[int, str]] = {}
     for run_id, body in bodies:
         seq, prev = ends.get(run_id, (0, None))
         made = body if seq == 0 else orjson.dumps({"prev": prev, "hex": body.hex()})
-        rows.append(Row(run_id, seq + 1, "x.any", made))
+        rows.append(JsonlRow(run_id, seq + 1, "x.any", made))
         ends[run_id] = seq + 1, event_hash(*rows[-1])
     try:
         assert rows == list(read_lines(exported(rows, {})))

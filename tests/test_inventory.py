@@ -13,9 +13,9 @@ from typing import get_args
 import pytest
 
 from runjournal import Journal
-from runjournal import failures as f
-from runjournal.inventory import INVENTORY, POLICIES, Policy
+from runjournal.engine import failures as f
 from runjournal.log.base import registered
+from runjournal.looking.inventory import INVENTORY, POLICIES, Policy
 from runjournal.projections.state import RunState
 from runjournal.run import Run
 

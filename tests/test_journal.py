@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runjournal import CheckpointPolicy, Journal, Place, register
-from runjournal.failures import StepFailed
+from runjournal.engine.failures import StepFailed
 from runjournal.log import base
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
@@ -829,7 +829,7 @@ def twins(tmp_path):
 
 def some_events(rng, state):
     """What one writer may append next, and its epoch; sometimes a wrong one."""
-    trial, chain = RunState.load(orjson.loads(dump_bytes(state.dump()))), generate.Chain()
+    trial, chain = RunState.load(orjson.loads(dump_bytes(state.dump()))), generate.RunBuilder()
     events, epoch = list[e.Event](), None
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         event, writer = generate.next_event(rng, trial)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runjournal.auditing import audit_store
 from runjournal.journal import Journal
+from runjournal.looking.audit import audit_store
 
 WRITER = Path(__file__).parent / "programs" / "writer.py"
 KILLS = 25

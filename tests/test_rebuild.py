@@ -12,9 +12,9 @@ from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.errors import AppendRefused, NotAllowed
 from runjournal.projections.state import RunState
-from runjournal.rebuild import rebuild
 from runjournal.testing.generate import claim, next_event
 from runjournal.testing.strategies import seeds
+from runjournal.writing.rebuild import rebuild
 
 TABLES = ("effects", "unknowns", "step_ends", "lines")
 

@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 
-from runjournal import appender, loading
 from runjournal.async_journal import AsyncJournal
-from runjournal.failures import NotInRun, RunBusy
+from runjournal.engine.failures import NotInRun, RunBusy
+from runjournal.engine.tools import tool
+from runjournal.engine.verdict import judge
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.limits import lease_s
-from runjournal.running import Runner
+from runjournal.runner import Runner
 from runjournal.testing.generate import claim
-from runjournal.tools import tool
-from runjournal.triage import judge
+from runjournal.writing import appender, folding
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"
 
@@ -246,13 +246,13 @@ def test_the_states_of_owned_runs_are_kept(monkeypatch):
     """However many runs a process has at the same time, none of them is folded again; of others the last are kept."""
     monkeypatch.setattr(appender, "states_cached_max", 4)
     loads = []
-    load = loading.load
+    load = folding.load
 
     def counted(store, reading, run_id, *args, **how):
         loads.append(run_id)
         return load(store, reading, run_id, *args, **how)
 
-    monkeypatch.setattr(loading, "load", counted)
+    monkeypatch.setattr(folding, "load", counted)
 
     async def agent(run):
         for n in range(5):

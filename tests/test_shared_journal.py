@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from runjournal import Journal, RunBusy, tool
-from runjournal import failures as f
+from runjournal.engine import failures as f
 from runjournal.log import events as e
 from runjournal.log.errors import AppendRefused, NotAllowed
 from runjournal.projections.state import RunState
 from runjournal.run import Run
-from runjournal.running import Runner
+from runjournal.runner import Runner
 
 COUNT = 150
 WAIT_S = 20.0  # for a thread that has something to do

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from tasks.lab import Crash, Lab
 
-from runjournal import failures as f
+from runjournal.engine import failures as f
+from runjournal.engine.tools import KEY
 from runjournal.run import Run
-from runjournal.running import Runner
-from runjournal.tools import KEY
+from runjournal.runner import Runner
 
 WAIT_S = 20.0  # for a thread that has something to do
 

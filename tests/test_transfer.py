@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from test_rebuild import fill
 
-from runjournal.auditing import audit_store
+from runjournal.importers.transfer import export_runs, import_jsonl
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.errors import JournalError, NotAllowed
+from runjournal.looking.audit import audit_store
 from runjournal.testing.generate import claim
 from runjournal.testing.strategies import seeds
-from runjournal.transfer import export_runs, import_jsonl
 
 
 def exported(journal: Journal) -> list[bytes]:

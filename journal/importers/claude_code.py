@@ -28,7 +28,7 @@ from .base import FileImport, ImportedRun, Item, Known, Quarantined
 from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, taken_of
 from .claude_session import WORKFLOW, Chain, Session
 from .jsonl import is_export
-from .lines import Bad, Line, Reader, open_file, parse
+from .lines import Bad, Reader, TextLine, open_file, parse
 
 __all__ = ["Source", "discover", "holds_records", "read"]
 
@@ -115,7 +115,7 @@ def _same(digest: str, expected: str, taken: Taken) -> None:
         raise _Refused(f"the first {taken.bytes} bytes were changed since they were imported; nothing was added")
 
 
-def _take(line: Line, session: Session, result: FileImport) -> bool:
+def _take(line: TextLine, session: Session, result: FileImport) -> bool:
     """Take one line, or put it into quarantine; gives whether the file is done with up to its end."""
     try:
         parsed = parse(line)

@@ -60,7 +60,7 @@ class ImportConflict(JournalError, ValueError):
         self.seq = seq
 
 
-class Row(NamedTuple):
+class JsonlRow(NamedTuple):
     """An event as it is stored: `seq` counts from 1, `body` are the exact bytes."""
 
     run_id: str
@@ -76,7 +76,7 @@ class Blob(NamedTuple):
     body: bytes | None
 
 
-Entry: TypeAlias = Row | Blob
+Entry: TypeAlias = JsonlRow | Blob
 
 
 class Stored(Protocol):
@@ -91,7 +91,7 @@ class Stored(Protocol):
         ...
 
 
-def export_lines(rows: Iterable[Row], blob: Callable[[str], bytes | None]) -> Iterator[bytes]:
+def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None]) -> Iterator[bytes]:
     """The lines of an export, each with its newline. `rows` hold each run from its first event; runs may alternate.
 
     `blob` gives the bytes of a blob, or None if it was erased: `Store.blob`.
@@ -229,8 +229,8 @@ class _Reading:
         self._blobs.add(digest)
         return Blob(digest, body)
 
-    def _row(self, record: dict[str, Any]) -> Row:
-        row = Row(check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record))
+    def _row(self, record: dict[str, Any]) -> JsonlRow:
+        row = JsonlRow(check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record))
         if type(row.seq) is not int or not isinstance(row.type, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("expected seq as a whole number, type as text")
         if not 0 < len(row.type) <= name_chars_max or "\0" in row.type:

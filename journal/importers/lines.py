@@ -18,7 +18,7 @@ class Bad(Exception):
     """A line that can't be taken; its text is the cause, without the line's content."""
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line as it stands in the file.
 
     `number` counts from 1, `start` is its offset in bytes. `data` is without its newline, and None if it is longer than
@@ -58,7 +58,7 @@ class Reader:
         self._file = file
         self._boundary = boundary
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TextLine]:
         number, ended = 0, True
         while self.offset < self.size:
             rest = not ended
@@ -69,7 +69,7 @@ class Reader:
                 return  # the file has shrunk meanwhile
             if data is not None and start == 0:
                 data = data.removeprefix(_BOM)
-            yield Line(number, start, data, ended, rest)
+            yield TextLine(number, start, data, ended, rest)
 
     def _line(self, end: int) -> tuple[bytes | None, bool]:
         """The bytes up to the next newline or to `end`, and whether there was a newline."""
@@ -83,7 +83,7 @@ class Reader:
         return data, False
 
 
-def parse(line: Line) -> tuple[str, Any] | None:
+def parse(line: TextLine) -> tuple[str, Any] | None:
     """The text of a line and the JSON value that it is; None if the line is blank. Raises Bad."""
     if line.data is None:
         raise Bad(f"longer than line_bytes_max = {line_bytes_max}")

@@ -91,7 +91,7 @@ def claim(epoch: int, resume: str | None = None) -> e.RunClaimed:
     )
 
 
-class Chain:
+class RunBuilder:
     """Events as they would be read back from a log that holds just them: chained, a millisecond apart."""
 
     def __init__(self, run_id: str = "r") -> None:
@@ -116,7 +116,7 @@ class Chain:
 
 def as_records(events: Sequence[Written], run_id: str = "r") -> list[RecordedEvent]:
     """Events, each with its writer's epoch, as they would be read back."""
-    chain = Chain(run_id)
+    chain = RunBuilder(run_id)
     for one, epoch in events:
         chain.add(one, epoch)
     return chain.records
@@ -124,7 +124,7 @@ def as_records(events: Sequence[Written], run_id: str = "r") -> list[RecordedEve
 
 def run(rng: random.Random, size: int) -> list[Written]:
     """The events of a run as the guarded append lets them through, each with its writer's epoch."""
-    chain, state, written = Chain(), RunState.initial(), list[Written]()
+    chain, state, written = RunBuilder(), RunState.initial(), list[Written]()
     for _ in range(size):
         one, epoch = next_event(rng, state)
         epoch = one.epoch if isinstance(one, e.RunClaimed) else epoch

@@ -23,10 +23,13 @@ from model import reference_model
 from model.reference_model import Tool, World
 from tasks.lab import VirtualLoop, finish
 
-from runjournal import failures as f
 from runjournal.async_journal import AsyncRunner
 from runjournal.async_run import AsyncRun
-from runjournal.calling import LIVE, Caller
+from runjournal.engine import failures as f
+from runjournal.engine.callees import ModelTarget, ToolTarget, digest
+from runjournal.engine.calls import LIVE, Caller
+from runjournal.engine.tools import Tool as ProductTool
+from runjournal.engine.tools import call_key
 from runjournal.journal import Journal as Product_
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -41,10 +44,7 @@ from runjournal.log.sqlite import SQLiteStore
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.projections.transcript import messages
 from runjournal.run import Run
-from runjournal.running import Claim, Runner
-from runjournal.targets import ModelTarget, ToolTarget, digest
-from runjournal.tools import Tool as ProductTool
-from runjournal.tools import call_key
+from runjournal.runner import Claim, Runner
 
 STATUSES = {"scheduled_retry": "scheduled"}
 TYPES = {"plan.set": "plan.updated"}

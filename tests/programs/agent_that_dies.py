@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runjournal import Journal, tool
-from runjournal.failures import RunFailed, RunWaiting
+from runjournal.engine.failures import RunFailed, RunWaiting
 from runjournal.run import Run
 
 STORE, LEDGER, STORY, WHERE = [*sys.argv[1:], ""][:4]

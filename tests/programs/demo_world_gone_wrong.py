@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from runjournal.cli.demo_world import LEDGER, Entry, World
+from runjournal.cli.demo.world import LEDGER, Entry, World
 
 FAULT, FOLDER = sys.argv[1:]
 

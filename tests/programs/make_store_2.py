@@ -9,8 +9,8 @@ from pathlib import Path
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.sqlite import SQLiteStore
-from runjournal.rebuild import rebuild
 from runjournal.testing.store_making import append, claimed, note, queued
+from runjournal.writing.rebuild import rebuild
 
 path = sys.argv[1]
 with SQLiteStore(path, clock=FakeClock()) as store:

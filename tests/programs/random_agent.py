@@ -25,11 +25,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from runjournal import failures as f
-from runjournal import leases, running
+from runjournal import runner
+from runjournal.engine import failures as f
+from runjournal.engine.tools import KEY, tool
 from runjournal.journal import Journal
 from runjournal.run import Run
-from runjournal.tools import KEY, tool
+from runjournal.writing import leases
 
 
 class World:
@@ -269,7 +270,7 @@ def live(store: str, world: str, run_id: str, program: Any, lease_s: float | Non
     """The life of one process."""
     os.write(1, f"! {os.getpid()}\n".encode())
     if lease_s is not None:
-        vars(running).update(lease_s=lease_s)
+        vars(runner).update(lease_s=lease_s)
         vars(leases).update(lease_s=lease_s, heartbeat_s=lease_s / 4)
     WORLD[:] = [World(world)]
     with Telling.open(store) as journal:

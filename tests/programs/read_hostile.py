@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import hostile
 from click.testing import CliRunner
 
-from runjournal.auditing import audit_store, verify_store
 from runjournal.cli.app import cli
+from runjournal.importers.transfer import export_runs, import_jsonl
 from runjournal.journal import Journal
 from runjournal.log.base import UnreadableEvent
 from runjournal.log.errors import JournalError
-from runjournal.transfer import export_runs, import_jsonl
+from runjournal.looking.audit import audit_store, verify_store
 
 FORBIDDEN = (
     "import", "exec", "compile", "pickle.", "marshal.", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "os.fork",

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from runjournal import failures as f
 from runjournal.async_journal import AsyncJournal, AsyncRunner
 from runjournal.async_run import AsyncRun
+from runjournal.engine import failures as f
+from runjournal.engine.tools import KEY, Tool
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.base import Event
@@ -30,7 +31,6 @@ from runjournal.log.memory import MemoryStore
 from runjournal.log.owner import Process
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.projections.state import RunState
-from runjournal.tools import KEY, Tool
 
 FIRST_PID = 20_000_000  # beyond every pid_max
 REAL_WAIT_S = 20.0  # for a thread that has something to do

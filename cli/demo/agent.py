@@ -1,6 +1,6 @@
 """The demo's agent: it pays the invoices of a folder. Written as an agent of yours would be.
 
-    DEMO_WORLD=ADDRESS python -m runjournal.cli.demo_agent STORE RUN_ID FOLDER
+    DEMO_WORLD=ADDRESS python -m runjournal.cli.demo.agent STORE RUN_ID FOLDER
 
 It may die anywhere. Called again it goes the same way: steps that are complete are passed, recorded outcomes come back,
 and each tool's policy says what becomes of a call whose outcome was lost. (Your imports are shorter: `from runjournal
@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from runjournal.failures import RunWaiting
+from runjournal.engine.failures import RunWaiting
+from runjournal.engine.tools import KEY, Tx, tool
 from runjournal.journal import Journal
 from runjournal.log.base import RecordedEvent
 from runjournal.run import Run
-from runjournal.tools import KEY, Tx, tool
 
-from .demo_gate import pause, tell
-from .demo_world import request
+from .gate import pause, tell
+from .world import request
 
 MODEL: Final = "claude-sonnet-4-5"
 PROMPT: Final = "You keep the books of a small company. Pay each invoice once."

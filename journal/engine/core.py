@@ -21,8 +21,8 @@ from runjournal.projections.state import RunState
 
 from . import failures as f
 from .budget import exceeded
-from .commands import Append, Driver, Steps, Until
-from .line import Line as RunLine
+from .commands import Append, Driver, Until, Verb
+from .lineage import Lineage
 from .script import Entry, read
 from .tools import IN_TOOL, call_key
 
@@ -41,7 +41,7 @@ class Core:
         return isinstance(error, self.cancellation)
 
     def __init__(
-        self, line: RunLine, epoch: int, driver: Driver, *, code_version: str = "", known_code: str = ""
+        self, line: Lineage, epoch: int, driver: Driver, *, code_version: str = "", known_code: str = ""
     ) -> None:
         self.line = line
         self.epoch = epoch
@@ -100,14 +100,14 @@ class Core:
 
     # Appending.
 
-    def append(self, *events: Event) -> Steps[int]:
+    def append(self, *events: Event) -> Verb[int]:
         """Append as the owner; gives the place of the last event. Fenced and Cancelled are found here."""
         self.alive()
         if events[0].TYPE not in ("step.failed", "signal.taken"):
             self.stop_if_blind(events[0].TYPE)
         return (yield from self.record(*events))
 
-    def record(self, *events: Event) -> Steps[int]:
+    def record(self, *events: Event) -> Verb[int]:
         """Append what has happened, even if the run was stopped meanwhile.
 
         A store that can't be written now is no failure of the agent's: the run stops here, and can go on later.
@@ -118,7 +118,7 @@ class Core:
             self.stop(error)
             raise
 
-    def commit(self, append: Append) -> Steps[int]:
+    def commit(self, append: Append) -> Verb[int]:
         """Append as the owner; gives the place of the last event. A stop that is found here stops the run."""
         try:
             records: list[RecordedEvent] = yield append
@@ -130,7 +130,7 @@ class Core:
             raise f.Cancelled(str(error)) from error
         return self.state.offset + records[-1].seq
 
-    def until(self, ready: Any, bound_s: float | None) -> Steps[bool]:
+    def until(self, ready: Any, bound_s: float | None) -> Verb[bool]:
         """Wait; False if it took too long. A stop of the run ends every wait."""
         came = yield Until(lambda: self.stopped is not None or ready(), bound_s)
         self.alive()
@@ -233,7 +233,7 @@ class Core:
 
     # Beginning and ending a step.
 
-    def begin(self, step_id: str, name: str, kind: str, key: str | None, *, blind: bool = False) -> Steps[Entry]:
+    def begin(self, step_id: str, name: str, kind: str, key: str | None, *, blind: bool = False) -> Verb[Entry]:
         """Enter a step: a new one, the open one again, or the one that failed last."""
         yield from self.tell_step(step_id)
         steps = self.state.steps
@@ -255,7 +255,7 @@ class Core:
         self.entry = Entry(step_id, attempt, index, script, cuts)
         return self.entry
 
-    def check_budget(self, *, step: bool = False) -> Steps[None]:
+    def check_budget(self, *, step: bool = False) -> Verb[None]:
         """End the run if its budget is used up: before a new step, and before each paid call."""
         if self.state.status.budget is None:
             return
@@ -268,7 +268,7 @@ class Core:
         opened = self.state.steps.open
         return read(self.line.events_after(opened.since)) if opened and opened.entry > 1 else ([], set())
 
-    def complete(self, entry: Entry, result: Json) -> Steps[None]:
+    def complete(self, entry: Entry, result: Json) -> Verb[None]:
         """The normal end of a step: when its calls have ended, and all that is recorded has been asked for."""
         self.alive()
         self.driver.settle()
@@ -278,7 +278,7 @@ class Core:
         self.stop_if_left_out(entry, "the end of the step", questions=False)
         yield from self.append(e.StepCompleted(entry.index, result))
 
-    def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Steps[f.Told]:
+    def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Verb[f.Told]:
         """An exception left the step; gives what the agent is told."""
         stored, transient = f.error_of(error)
         told = stored if (trace := f.trace_of(error)) is None else stored | {"traceback": trace}
@@ -311,7 +311,7 @@ class Core:
                 self.heard.add(failure.at)
                 raise f.step_failure(step_id, failure.attempt, failure.error, transient=failure.transient)
 
-    def tell_step(self, step_id: str) -> Steps[None]:
+    def tell_step(self, step_id: str) -> Verb[None]:
         """The same; but a step that was cancelled waits for its cancel again before it fails."""
         for failure in self.line.failures(step_id):
             if failure.at not in self.heard and failure.cut:
@@ -359,7 +359,7 @@ class Core:
                 )
             )
 
-    def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Steps[None]:
+    def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Verb[None]:
         """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
         entry.held.add(call_id)
         try:
@@ -372,7 +372,7 @@ class Core:
             entry.held.discard(call_id)
             self.driver.ring()
 
-    def turn(self, entry: Entry, at: int, call_id: str) -> Steps[None]:
+    def turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
         """An end is told when all before it in the log has been asked for and told.
 
         One that isn't asked for in time is left out, and no longer waited for.
@@ -412,7 +412,7 @@ class Core:
                 )
             )
 
-    def end(self, event: Event) -> Steps[NoReturn]:
+    def end(self, event: Event) -> Verb[NoReturn]:
         """The agent says that the run is complete, or has failed. Raises StepOpen inside a step."""
         self.alive()
         if self.inside:

@@ -19,7 +19,7 @@ from runjournal.log.store import Effect, StepEnd, Store
 from runjournal.projections.state import RunState
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """A run of the line: its events up to `upto` (None: all) stand at `offset + seq`; `steps`: they are ours."""
 
     run_id: str
@@ -39,7 +39,7 @@ class Failure(NamedTuple):
     took_s: float
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """Where the runs are: a journal."""
 
     store: Store
@@ -54,7 +54,7 @@ class Source(Protocol):
         ...
 
 
-class Line:
+class Lineage:
     """The line of a run that this process owns.
 
     `check_lease` raises Fenced if its time is over; `notify` tells people what the run waits for.
@@ -62,7 +62,7 @@ class Line:
 
     def __init__(
         self,
-        source: Source,
+        source: RunSource,
         run_id: str,
         check_lease: Callable[[int], None],
         notify: Callable[[list[dict[str, str]]], None],
@@ -80,10 +80,10 @@ class Line:
         """The folded state, as of this process's last append."""
         return self._source.live(self.run_id)
 
-    def _walk(self) -> Iterator[Part]:
+    def _walk(self) -> Iterator[Segment]:
         run_id, offset, upto, steps = self.run_id, self.state().offset, None, True
         while True:
-            yield Part(run_id, offset, upto, steps)
+            yield Segment(run_id, offset, upto, steps)
             first = next(iter(self._store.read(run_id, 0, 1)), None)
             queued = first.event if first else None
             if not isinstance(queued, e.RunQueued) or queued.base is None:

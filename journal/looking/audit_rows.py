@@ -19,7 +19,7 @@ DAMAGE: Final = (CorruptLog, StoreUnavailable, UnicodeError)
 """What reading a damaged file raises: a page that contradicts itself, a sector that fails, text that is none."""
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """A row that could be read: its record, and the bytes that it was made from."""
 
     record: RecordedEvent
@@ -33,7 +33,7 @@ class Damage(NamedTuple):
     what: str
 
 
-def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None = None) -> Iterator[Row | Damage]:
+def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None = None) -> Iterator[IndexRow | Damage]:
     """The rows of a run up to a seq, in order, in one pass. Where a page can't be read, its rows are tried one by one.
 
     After a page of which no row can be read the rest is one `Damage`. Raises StoreBusy, StoreClosed.
@@ -53,7 +53,7 @@ def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None 
             last = after + read_page_events_max if upto is None else min(upto, after + read_page_events_max)
             read = 0
             for each in _one_by_one(store, run_id, after, last):
-                read += isinstance(each, Row)
+                read += isinstance(each, IndexRow)
                 yield each
             count, after = count + read, last
             if not read or after == upto:
@@ -64,7 +64,7 @@ def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None 
         progress(count, upto)
 
 
-def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[Row | Damage]:
+def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[IndexRow | Damage]:
     for seq in range(after + 1, last + 1):
         try:
             found = list(store.read_raw(run_id, seq - 1, seq))
@@ -76,10 +76,10 @@ def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[Ro
             yield from (_row(run_id, *each) for each in found)
 
 
-def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> Row | Damage:
+def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> IndexRow | Damage:
     """Decode a row, whatever it holds."""
     try:
-        return Row(decode(run_id, seq, position, event_type, body), body)
+        return IndexRow(decode(run_id, seq, position, event_type, body), body)
     except Exception as error:  # noqa: BLE001 - decode promises not to raise; an audit doesn't rely on it
         reason = f"{type(error).__name__}"
     try:
@@ -87,7 +87,7 @@ def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> 
     except Exception as error:  # noqa: BLE001 - no event of this package can have been there
         return Damage(seq, type(error).__name__)
     event = UnreadableEvent(event_type, reason, body)
-    return Row(RecordedEvent(run_id, seq, position, event_type, "", "", 0, None, None, link, event), body)
+    return IndexRow(RecordedEvent(run_id, seq, position, event_type, "", "", 0, None, None, link, event), body)
 
 
 def beyond(store: Store, run_id: str, head_seq: int) -> int | None:

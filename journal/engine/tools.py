@@ -44,7 +44,7 @@ KEY: Final = ""
 KEY_PARAMETER: Final = "idempotency_key"
 
 
-class Caller(Protocol):
+class ToolContext(Protocol):
     """A run whose step is open in this context: what a tool that is called goes to."""
 
     def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -52,7 +52,7 @@ class Caller(Protocol):
         ...
 
 
-CALLER: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("runjournal_step", default=None)
+TOOL_CONTEXT: contextvars.ContextVar[ToolContext | None] = contextvars.ContextVar("runjournal_step", default=None)
 """The step of this context. asyncio tasks, `asyncio.to_thread` and `run.thread` carry it; bare threads don't."""
 
 
@@ -114,7 +114,7 @@ class Tool(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Make the call in the step of this context. Raises NotInRun outside any."""
-        caller = CALLER.get()
+        caller = TOOL_CONTEXT.get()
         if caller is None:
             raise NotInRun(
                 f"{self.name} was called outside any step, or in a thread that doesn't carry its context: call it "

@@ -18,11 +18,11 @@ from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
-from .commands import Steps
-from .engine import left_out_wait_s
+from .attempts import Sender
+from .callees import ModelTarget, Target
+from .commands import Verb
+from .core import left_out_wait_s
 from .script import Entry
-from .sending import Sender
-from .targets import ModelTarget, Target
 
 Ask = tuple[Target, dict[str, Json]]
 
@@ -55,7 +55,7 @@ class Caller(Sender):
 
     # One call, several calls.
 
-    def call(self, target: Target, args: dict[str, Json], own_key: str = "") -> Steps[Any]:
+    def call(self, target: Target, args: dict[str, Json], own_key: str = "") -> Verb[Any]:
         """One call: its recorded outcome, or a live one. Raises what the agent is told."""
         entry = self.entry()
         call_id = yield from self.identify(entry, target, args, own_key)
@@ -74,7 +74,7 @@ class Caller(Sender):
         self._share(entry, call_id, value)
         return self.parsed(target, value)
 
-    def _shared(self, entry: Entry, call_id: str, target: Target) -> Steps[Any]:
+    def _shared(self, entry: Entry, call_id: str, target: Target) -> Verb[Any]:
         """The outcome of a call of its own key that is in flight, which both get; LIVE if there is none."""
         while (flight := entry.shared.get(call_id)) is not None:
             yield from self.core.until(partial(bool, flight), None)
@@ -95,7 +95,7 @@ class Caller(Sender):
             flight.append((value, failure))
             self.core.driver.ring()
 
-    def parallel(self, asks: Sequence[tuple[Target, dict[str, Json], str]]) -> Steps[list[Any]]:
+    def parallel(self, asks: Sequence[tuple[Target, dict[str, Json], str]]) -> Verb[list[Any]]:
         """Calls that are in flight together; their outcomes in the order of the asks, failures as values."""
         entry = self.entry()
         ids: list[str] = []
@@ -141,7 +141,7 @@ class Caller(Sender):
                 entry.busy.pop(call_id, None)
         return [self._parsed_or_failure(wanted[call_id][0], outcomes[call_id]) for call_id in ids]
 
-    def _caught(self, steps: Steps[Any]) -> Steps[Any]:
+    def _caught(self, steps: Verb[Any]) -> Verb[Any]:
         try:
             return (yield from steps)
         except f.Told as failure:
@@ -170,7 +170,7 @@ class Caller(Sender):
 
     # Which call is it.
 
-    def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Steps[str]:
+    def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
         """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
         core, digest = self.core, args_sha256(args)
         call_id = own_key or core.free_id(entry, target.name, args)
@@ -195,7 +195,7 @@ class Caller(Sender):
         event = self.core.line.event_at(call.args_seq)
         return event.args if isinstance(event, e.ToolStarted) else None
 
-    def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Steps[str | None]:
+    def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Verb[str | None]:
         """The recorded request that one which fits none, having a clock in it, is.
 
         It is the first one in the order of asking that has its shape and still has something to give. The order of
@@ -219,7 +219,7 @@ class Caller(Sender):
 
     # What a recorded call gives back.
 
-    def outcome(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[Json]:
+    def outcome(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Json]:
         """The value, or what the agent is told is raised."""
         while True:
             outcome = yield from self.recorded(entry, call_id, target, args)
@@ -231,7 +231,7 @@ class Caller(Sender):
                 return (yield from self.finish(entry, call_id, target, args, started))
             return outcome
 
-    def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[Any]:
+    def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
         """History first, then what is known; LIVE to send it, PERSON to wait for a word. Raises what is told."""
         core = self.core
         while True:
@@ -266,7 +266,7 @@ class Caller(Sender):
         core.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
         raise failure
 
-    def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Steps[str]:
+    def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[str]:
         """`recorded`, `run` or `unknown`: the first that fits."""
         call = self.core.state.calls.known.get(call_id)
         if (call is not None and call.status == "completed") or self.core.line.effect(call_id) is not None:
@@ -305,7 +305,7 @@ class Caller(Sender):
             raise f.unusable(effect.tool if effect else "the call", event.result_error)
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
 
-    def _park(self, entry: Entry, call_id: str, at: int) -> Steps[None]:
+    def _park(self, entry: Entry, call_id: str, at: int) -> Verb[None]:
         """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
         start = (
             e.ModelStarted
@@ -321,7 +321,7 @@ class Caller(Sender):
 
     # Waiting for a word.
 
-    def wait_for(self, entry: Entry, call_id: str, kind: str) -> Steps[None]:
+    def wait_for(self, entry: Entry, call_id: str, kind: str) -> Verb[None]:
         """The run waits when nothing else can go on: no call is in flight, and nobody was just told something."""
         core, about = self.core, {"kind": kind, "id": call_id}
         entry.questions.append(call_id)
@@ -337,13 +337,13 @@ class Caller(Sender):
     def _kind(self, key: str) -> str:
         return "approval" if key in self.core.state.approvals.known else "question"
 
-    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Steps[None]:
+    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
         """Saved first, told then. The lease goes back, the step stays open."""
         yield from self.core.append(*before, e.RunWaiting(waits))
         self.core.line.notify(waits)
         self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
 
-    def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Steps[dict[str, Json]]:
+    def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """A question to a person; gives back the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
         call_id = core.free_id(entry, what, args)

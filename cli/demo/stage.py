@@ -20,8 +20,8 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 Child: TypeAlias = "subprocess.Popen[str]"
 INVOICES: Final = {"hosting.txt": "48.50", "lawyer.txt": "930.00", "paper.txt": "17.25", "travel.txt": "212.80"}
-WORLD: Final = (sys.executable, "-m", "runjournal.cli.demo_world")
-AGENT: Final = (sys.executable, "-m", "runjournal.cli.demo_agent")
+WORLD: Final = (sys.executable, "-m", "runjournal.cli.demo.world")
+AGENT: Final = (sys.executable, "-m", "runjournal.cli.demo.agent")
 COMMIT: Final = "commit"
 _first_commit: Final = 4
 _last_commit: Final = 68

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 import click
 
+from runjournal.cli.output import Column, money, plural, table
+from runjournal.cli.safe import preview
 from runjournal.journal import Journal
 
-from .demo_agent import TABLE
-from .demo_evidence import Found, asked, bookings, checks, effects, find
-from .demo_stage import COMMIT, INVOICES, WORLD, Stage, two_points
-from .demo_world import LEDGER, ledger
-from .output import Column, money, plural, table
-from .safe import preview
+from .agent import TABLE
+from .evidence import Found, asked, bookings, checks, effects, find
+from .stage import COMMIT, INVOICES, WORLD, Stage, two_points
+from .world import LEDGER, ledger
 
 Say = Callable[[str], None]
 _lives_max: Final = 10

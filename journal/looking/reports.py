@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from runjournal.engine.verdict import judge
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json, RecordedEvent, data_of
@@ -20,14 +21,13 @@ from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unfoldable
 from runjournal.log.head import Head
 from runjournal.log.store import Checkpoint
+from runjournal.logbook import Logbook
 from runjournal.projections.calls import Call, Counts
 from runjournal.projections.state import RunState
 from runjournal.projections.status import reference
+from runjournal.writing import checkpoints, folding
 
-from . import checkpoints, loading
-from .glances import Family, family
-from .logbook import Logbook
-from .triage import judge
+from .family import Family, family
 
 last_events: Final = 8
 error_search_events_max: Final = 500
@@ -157,14 +157,14 @@ def state_at(
     found = None if whole else checkpoints.newest(journal.store, RunState, run_id, upto)
     state = cast("RunState", found[0]) if found else begin(journal, run_id)
     since = state.seq
-    records = loading.chained(journal.store, run_id, since, upto, state.hash)
+    records = folding.chained(journal.store, run_id, since, upto, state.hash)
     state.fold(told(records, upto - since, progress), force=force)
     return Folded(state, since)
 
 
 def begin(journal: Logbook, run_id: str) -> RunState:
     """The state before the first event of a run."""
-    return loading.begin(journal.store, loading.first(journal.store, run_id))
+    return folding.begin(journal.store, folding.first(journal.store, run_id))
 
 
 def checked_seq(journal: Logbook, run_id: str, at: int | None) -> int:
@@ -241,7 +241,7 @@ def open_calls(journal: Logbook, state: RunState) -> list[OpenCall]:
 
 
 def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> OpenCall:
-    started = loading.event_at(journal.store, state.run_id, call.args_seq - state.offset)
+    started = folding.event_at(journal.store, state.run_id, call.args_seq - state.offset)
     args: Json = started.event.args if started and isinstance(started.event, e.ToolStarted) else None
     status = "open" if call.status == "open" else "unknown"
     seq = call.latest - state.offset

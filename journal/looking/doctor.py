@@ -28,12 +28,12 @@ from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
 from runjournal.log.limits import clock_skew_s, read_page_events_max, wal_size_limit_bytes
 from runjournal.log.store import Store, all_heads
+from runjournal.logbook import Logbook
 from runjournal.projections.findings import command, show_events, shown, spoken
 from runjournal.projections.state import RunState
+from runjournal.writing.checkpoints import fold_name
 
-from .audit_rows import DAMAGE, Row, rows
-from .checkpoints import fold_name
-from .logbook import Logbook
+from .audit_rows import DAMAGE, IndexRow, rows
 
 disk_free_min_bytes: Final = 256 * 1024 * 1024
 """Less room than this on the disk of the store is a finding."""
@@ -302,7 +302,7 @@ class _Patient:
     def _missing(self, head: Head) -> Iterator[Check]:
         last = 0
         for each in rows(self.store, head.run_id, head.head_seq):
-            if not isinstance(each, Row):
+            if not isinstance(each, IndexRow):
                 yield self._lost(head.run_id, each.seq, "its row can't be read")
                 continue
             record = each.record

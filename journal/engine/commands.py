@@ -55,7 +55,7 @@ class Until(NamedTuple):
 
 
 Command: TypeAlias = Append | Invoke | Until
-Steps: TypeAlias = Generator[Command, Any, T]
+Verb: TypeAlias = Generator[Command, Any, T]
 """A verb of the core: yields commands, returns a T."""
 
 

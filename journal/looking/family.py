@@ -9,10 +9,9 @@ from typing import Final, NamedTuple, cast
 
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
+from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState
-
-from . import checkpoints
-from .logbook import Logbook
+from runjournal.writing import checkpoints
 
 glance_tail_events_max: Final = 1000
 """A listing folds at most this many events of a run behind its newest checkpoint."""

@@ -19,10 +19,10 @@ from runjournal.log.store import Transaction
 from runjournal.projections.calls import REPEATABLE, Call
 
 from . import failures as f
-from .commands import Append, Ended, Invoke, Steps
-from .engine import Core
-from .script import Entry, Line
-from .targets import ModelTarget, Target
+from .callees import ModelTarget, Target
+from .commands import Append, Ended, Invoke, Verb
+from .core import Core
+from .script import Entry, ScriptItem
 from .tools import Tx, as_tool
 
 tries_max: Final = 3
@@ -58,7 +58,7 @@ class Sender:
         self.testify = testify
         self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
 
-    def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Steps[int]:
+    def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[int]:
         """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
         call = self.core.state.calls.known.get(call_id)
         if target.policy not in ("model", "idempotent") and not (call is not None and call.fresh):
@@ -69,7 +69,7 @@ class Sender:
         yield from self.core.append(target.started(call_id, args, attempt, self.core.line.clock))
         return attempt
 
-    def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Json]:
+    def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
         """The effect, and its outcome; what may be tried again within the ask is."""
         core = self.core
         entry.flights[call_id] = core.driver.current()
@@ -92,7 +92,7 @@ class Sender:
             entry.flights.pop(call_id, None)
             core.driver.ring()
 
-    def never_sent(self, started: Mapping[str, tuple[Target, int]]) -> Steps[None]:
+    def never_sent(self, started: Mapping[str, tuple[Target, int]]) -> Verb[None]:
         """Say of attempts that were begun and that nothing sent that they did nothing: else somebody would be asked."""
         for call_id, (target, attempt) in started.items():
             if target.policy not in ("model", "idempotent", "transactional"):
@@ -100,7 +100,7 @@ class Sender:
                 with suppress(f.Stop, AppendRefused, StoreError):
                     yield from self.core.commit(Append((word,)))
 
-    def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Steps[Sent]:
+    def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Sent]:
         """One sending."""
         core = self.core
         before = copy.copy(core.state.calls.known[call_id])
@@ -130,7 +130,7 @@ class Sender:
             entry.cuts.add(recorded.at)
         again = bool(getattr(events[-1], "again", False)) and late is None
         if not again:  # else nobody is told of it, and nobody must wait for that
-            entry.script.append(Line(recorded.at, "tell", call_id, 0))
+            entry.script.append(ScriptItem(recorded.at, "tell", call_id, 0))
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
 
     def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
@@ -139,14 +139,14 @@ class Sender:
         if call is None or call.status != "completed":
             raise CallEnded(f"what became of call {call_id} is known, or it never started")
         event = self.core.line.event_at(call.value_seq)
-        entry.script.append(Line(call.value_seq, "tell", call_id, 0))
+        entry.script.append(ScriptItem(call.value_seq, "tell", call_id, 0))
         wrong = getattr(event, "result_error", None)
         failure = None if wrong is None else f.unusable(call.tool, wrong)
         return Sent(call.value_seq, getattr(event, "result", None), failure, again=False, cancelled=ended.cancelled)
 
     def _send(
         self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
-    ) -> Steps[Ended]:
+    ) -> Verb[Ended]:
         """Run the body, if the run is still ours."""
         core, reached = self.core, list[bool]()
 
@@ -173,7 +173,7 @@ class Sender:
 
     def _transact(
         self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int
-    ) -> Steps[Sent | Ended]:
+    ) -> Verb[Sent | Ended]:
         """The effect and its outcome commit together, or neither is there."""
         core, made = self.core, list[Event]()
 
@@ -201,12 +201,12 @@ class Sender:
                 raise raised.error from None
             late = isinstance(raised.error, TimeoutError)
             return Ended(error=f.TransactionTooLong(str(raised.error)) if late else raised.error)
-        entry.script.append(Line(at, "tell", call_id, 0))
+        entry.script.append(ScriptItem(at, "tell", call_id, 0))
         wrong = getattr(made[0], "result_error", None)
         failure = None if wrong is None else f.unusable(target.name, wrong)
         return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
 
-    def _record(self, events: Sequence[Event], target: Target, result: Any) -> Steps[Recorded]:
+    def _record(self, events: Sequence[Event], target: Target, result: Any) -> Verb[Recorded]:
         """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost.
 
         A cancel that comes meanwhile waits for it.
@@ -294,7 +294,7 @@ class Sender:
         event, _ = target.completed(call_id, attempt, ended.value, cut=False) if word == "happened" else (None, None)
         self.testify(e.ToolResolved(call_id, attempt, word, getattr(event, "result", None), late=True))
 
-    def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Steps[None]:
+    def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
         """It has ended; if its asker is cancelled before he is told, that is what he was told."""
         try:
             yield from self.core.turn(entry, at, call_id)

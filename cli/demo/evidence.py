@@ -9,16 +9,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
-from runjournal.auditing import audit_run
+from runjournal.engine.callees import digest
+from runjournal.engine.verdict import Judged
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
+from runjournal.looking.audit import audit_run
 from runjournal.projections.state import RunState, dump_bytes
-from runjournal.targets import digest
-from runjournal.triage import Judged
 
-from .demo_stage import COMMIT, INVOICES, Life
-from .demo_world import Entry, ledger
+from .stage import COMMIT, INVOICES, Life
+from .world import Entry, ledger
 
 
 class Found(NamedTuple):
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     verdicts: list[Judged]
 
 
-class Check(NamedTuple):
+class Proof(NamedTuple):
     """A promise, and whether it was kept."""
 
     what: str
@@ -76,41 +76,41 @@ def bookings(journal: Journal, run_id: str) -> list[tuple[str, int, str]]:
     return [(str(invoice), int(cents), str(charge)) for invoice, cents, charge in journal.sql(query, [run_id])]
 
 
-def checks(journal: Journal, run_id: str, folder: Path, found: Sequence[Found]) -> Iterator[Check]:
+def checks(journal: Journal, run_id: str, folder: Path, found: Sequence[Found]) -> Iterator[Proof]:
     """Everything that the demo promises."""
     records = list(journal.events(run_id))
-    yield Check(
+    yield Proof(
         "killed twice, once between an effect and its record",
         len(found) == 2 and any(_in_a_window(each, folder) for each in found),  # noqa: PLR2004 - as the points are
     )
-    yield Check(
+    yield Proof(
         "nothing committed was lost, and no event is missing",
         not any(each.lost for each in found) and [record.seq for record in records] == [*range(1, len(records) + 1)],
     )
-    yield Check(
+    yield Proof(
         "no step that was complete was done again, and no outcome on record was asked for again",
         not any(_again(each, records) for each in found),
     )
-    yield Check("every effect is in the world's ledger, and once", _each_once(folder))
+    yield Proof("every effect is in the world's ledger, and once", _each_once(folder))
     charges = [
         (entry["args"]["invoice"], entry["args"]["cents"], entry["result"]["charge"])
         for entry in effects(folder)
         if entry["what"] == "charge_card"
     ]
-    yield Check("the agent's own table has one row for each charge", bookings(journal, run_id) == charges)
+    yield Proof("the agent's own table has one row for each charge", bookings(journal, run_id) == charges)
     answers = [record.event for record in records if isinstance(record.event, e.ModelCompleted)]
-    yield Check("every question to the model was paid once", _paid_once(records, folder, len(answers)))
+    yield Proof("every question to the model was paid once", _paid_once(records, folder, len(answers)))
     state, whole = journal.state(run_id), journal.replay(run_id)
-    yield Check("the ledger of costs is the model's bill, to the last digit", state.costs.amount("USD") == paid(folder))
+    yield Proof("the ledger of costs is the model's bill, to the last digit", state.costs.amount("USD") == paid(folder))
     findings = [finding.code for finding in audit_run(journal.store, run_id) if finding.counts]
-    yield Check(f"the audit: {', '.join(findings) or 'nothing is wrong'}", not findings)
-    yield Check("from a checkpoint or from the first event, the fold is the same, byte for byte", _same(state, whole))
+    yield Proof(f"the audit: {', '.join(findings) or 'nothing is wrong'}", not findings)
+    yield Proof("from a checkpoint or from the first event, the fold is the same, byte for byte", _same(state, whole))
     places = " and ".join(str(each.state.seq) for each in found)
-    yield Check(
+    yield Proof(
         f"replayed to event {places}, the run is what it was then, byte for byte",
         all(_same(each.state, journal.replay(run_id, at=each.state.seq)) for each in found),
     )
-    yield Check(
+    yield Proof(
         f"the run is {state.status.status}, its plan is {'done' if _planned(state) else 'open'}",
         state.status.status == "completed" and _planned(state),
     )

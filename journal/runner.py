@@ -12,6 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from runjournal.engine import failures as f
+from runjournal.engine.budget import exceeded
+from runjournal.engine.callees import ToolTarget
+from runjournal.engine.calls import Caller
+from runjournal.engine.commands import Made
+from runjournal.engine.context import Context
+from runjournal.engine.core import Core
+from runjournal.engine.lineage import Lineage
+from runjournal.engine.tools import TOOL_CONTEXT, Tool, ambiguous, known
+from runjournal.engine.waits import awaited
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
@@ -22,18 +32,8 @@ from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import lease_s
 from runjournal.projections.state import RunState
 
-from . import failures as f
-from .budget import exceeded
-from .calling import Caller
-from .commands import Made
-from .context import Context
-from .engine import Core
-from .line import Line
 from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
-from .targets import ToolTarget
-from .tools import CALLER, Tool, ambiguous, known
-from .waits import awaited
 
 rounds_max: Final = 3
 """Rounds of a run: how often it is tried after a transient failure that left the agent."""
@@ -188,7 +188,7 @@ class Runner:
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
         driver = SyncDriver(lambda events: self.append(run_id, epoch, events))
-        line = Line(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
+        line = Lineage(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))
@@ -250,7 +250,7 @@ class Runner:
 
     def _drive(self, agent: Callable[[Any], Any], run: Context, core: Core) -> Json:
         """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
-        outer = CALLER.set(None)  # a run inside a step of another one: its tools aren't that step's
+        outer = TOOL_CONTEXT.set(None)  # a run inside a step of another one: its tools aren't that step's
         try:
             output = f.given_back("the agent", agent(run))
             core.alive()
@@ -267,7 +267,7 @@ class Runner:
             run.drive(core.append(self.ending(error, core)))
             raise
         finally:
-            CALLER.reset(outer)
+            TOOL_CONTEXT.reset(outer)
         core.stop_if_step_left()
         run.drive(core.append(e.RunCompleted(output)))
         return output

@@ -19,8 +19,8 @@ from runjournal.projections.plan import Plan, Task
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
 
 from . import failures as f
-from .commands import Steps
-from .engine import Core
+from .commands import Verb
+from .core import Core
 from .script import Entry
 
 
@@ -138,7 +138,7 @@ class MemoryView(MutableMapping[str, Json]):
 class Context:
     """The part of a run that both drivers share. `drive` runs a verb of the core that waits for nothing but appends."""
 
-    def __init__(self, core: Core, drive: Callable[[Steps[Any]], Any]) -> None:
+    def __init__(self, core: Core, drive: Callable[[Verb[Any]], Any]) -> None:
         self.core = core
         self.drive = drive
         self._lent: list[tuple[str, Any, bytes]] = []
@@ -203,7 +203,7 @@ class Context:
             self.drive(self.core.append(*events))
         return text
 
-    def take_signals(self, entry: Entry) -> Steps[list[Json]]:
+    def take_signals(self, entry: Entry) -> Verb[list[Json]]:
         """What had arrived when the attempt began; it is on record that the step has seen it."""
         core = self.core
         opened = core.state.steps.open

@@ -1,6 +1,6 @@
 """The demo's world, in a process of its own: a card company, a code host, a model, and a ledger of what they did.
 
-    python -m runjournal.cli.demo_world FOLDER
+    python -m runjournal.cli.demo.world FOLDER
 
 Its first line of output says where it listens. A request is a line of JSON, {what, key, args}, and so is the answer.
 Each effect is appended to the ledger, FOLDER/world.jsonl, and on the disk before anybody is told of it; then it passes
@@ -21,7 +21,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from .demo_gate import pause, tell
+from .gate import pause, tell
 
 LEDGER: Final = "world.jsonl"
 KEYED: Final = ("charge_card",)

@@ -11,7 +11,7 @@ from runjournal.log.store import Store, Transaction, Write
 from runjournal.projections.derived import Derived
 from runjournal.projections.index import Rows
 
-from . import loading
+from . import folding
 
 Progress = Callable[[int], None]
 """Told how many events were read so far."""
@@ -39,8 +39,8 @@ def _write(tx: Transaction, run_id: str, store: Store, progress: Progress | None
     before = tx.head(run_id)
     if before is not None and before.status == "running" and not owner.gone(before, owner.here(), store.clock):
         raise NotAllowed(f"run {run_id} has a living owner, {before.owner}: stop it, then rebuild; nothing was changed")
-    state = loading.begin(store, loading.first(tx, run_id))
-    derived, rows = Derived(run_id, loading.args_reader(store, tx, run_id), state=state), Rows()
+    state = folding.begin(store, folding.first(tx, run_id))
+    derived, rows = Derived(run_id, folding.args_reader(store, tx, run_id), state=state), Rows()
     for record in tx.read(run_id):
         new = derived.apply(record)
         rows.effects += new.effects

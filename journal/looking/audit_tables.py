@@ -20,9 +20,9 @@ from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
 from runjournal.projections.findings import Finding, Severity, command, finding, show_calls, show_events, shown
 from runjournal.projections.index import Rows
+from runjournal.writing.checkpoints import hash_at
 
 from .audit_rows import DAMAGE
-from .checkpoints import hash_at
 
 REBUILD: Final = "runjournal db rebuild"
 _PRESENT: Final = ("lease_until", "heartbeat_at", "wake_at")

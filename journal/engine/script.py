@@ -11,7 +11,7 @@ from runjournal.log import events as e
 from runjournal.log.base import Event
 
 
-class Line(NamedTuple):
+class ScriptItem(NamedTuple):
     """A line of the script: at `at`, this call or question was asked for the nth time, or its nth end was told.
 
     `nth` 0 of a `tell` is a word: an answer, or what somebody said of a call.
@@ -30,7 +30,7 @@ class Entry:
     step: str
     attempt: int
     index: int
-    script: list[Line]
+    script: list[ScriptItem]
     cuts: set[int]
     open: bool = True
     asked: set[str] = field(default_factory=set[str])
@@ -47,7 +47,7 @@ class Entry:
         """This end has been told."""
         self.script = [line for line in self.script if line.kind == "ask" or line.at != at]
 
-    def before(self, at: float) -> list[Line]:
+    def before(self, at: float) -> list[ScriptItem]:
         """What of the log comes before this and hasn't been gone through."""
         return [
             line for line in self.script if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth)
@@ -59,9 +59,9 @@ class Entry:
         return next(said, None)
 
 
-def read(events: Iterable[tuple[int, Event]]) -> tuple[list[Line], set[int]]:
+def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int]]:
     """The script of an attempt, from its events, each with its place; and the ends whose asker was cancelled."""
-    script: list[Line] = []
+    script: list[ScriptItem] = []
     cuts: set[int] = set()
     ends, needed = Counter[str](), Counter[str]()
     last_end: dict[str, int] = {}
@@ -76,7 +76,7 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[Line], set[int]]:
                     continue
                 _ask(script, needed, ends, at - 1, event.call_id)  # one without a start told that nobody knows
                 ends[event.call_id] += 1
-                script.append(Line(at, "tell", event.call_id, ends[event.call_id]))
+                script.append(ScriptItem(at, "tell", event.call_id, ends[event.call_id]))
                 last_end[event.call_id] = at
                 if getattr(event, "cut", False):
                     cuts.add(at)
@@ -84,17 +84,17 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[Line], set[int]]:
                 cuts.add(last_end[call_id])
             case e.ApprovalResolved():
                 if needed[event.approval_id]:
-                    script.append(Line(at, "tell", event.approval_id, 0))
+                    script.append(ScriptItem(at, "tell", event.approval_id, 0))
             case e.ToolResolved(outcome="happened"):
                 if needed[event.call_id]:
-                    script.append(Line(at, "tell", event.call_id, 0))
+                    script.append(ScriptItem(at, "tell", event.call_id, 0))
             case _:
                 pass
     return script, cuts
 
 
-def _ask(script: list[Line], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:
+def _ask(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:
     """An attempt of a call after an end that was told is asked for anew; one within the same ask isn't."""
     if needed[call_id] < ends[call_id] + 1:
         needed[call_id] = ends[call_id] + 1
-        script.append(Line(at, "ask", call_id, needed[call_id]))
+        script.append(ScriptItem(at, "ask", call_id, needed[call_id]))

@@ -44,7 +44,7 @@ from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
-from . import loading
+from . import folding
 from .checkpoints import CheckpointPolicy, save, seal
 
 
@@ -178,7 +178,7 @@ class Appender:
         state = entry.state
         try:
             if state.seq < head.head_seq:
-                state.fold(loading.chained(tx, head.run_id, state.seq, head.head_seq, state.hash))
+                state.fold(folding.chained(tx, head.run_id, state.seq, head.head_seq, state.hash))
             rewound = (state.seq, state.hash) != (head.head_seq, head.head_hash)
         except CorruptLog:  # the tail follows on other events than this state's, or is damaged: a load finds out
             rewound = True
@@ -191,10 +191,10 @@ class Appender:
     def load(self, tx: Transaction, head: Head, key: Key, first: e.Event | None = None) -> RunState:
         """The folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
         if head.head_seq:
-            state, checkpointed = loading.load(self.store, tx, head.run_id, head.head_seq)
+            state, checkpointed = folding.load(self.store, tx, head.run_id, head.head_seq)
         else:
             queued = first if isinstance(first, e.RunQueued) else None
-            state, checkpointed = loading.begin(self.store, queued), 0
+            state, checkpointed = folding.begin(self.store, queued), 0
         with self._lock:
             self._keep(key, Cached(state, checkpointed))
         return state
@@ -224,7 +224,7 @@ class Appender:
         head = self.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        state, checkpointed = loading.load(self.store, self.store, run_id, head.head_seq)
+        state, checkpointed = folding.load(self.store, self.store, run_id, head.head_seq)
         with self._lock:  # an append may have made a newer one since the head was read
             entry = self._cache.get(key)
             if entry is not None and entry.state.seq >= state.seq:
@@ -399,7 +399,7 @@ class _Append:
         """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
         if place < 0:
-            return loading.args_reader(self.appender.store, self.tx, self.batch.run_id)(seq)
+            return folding.args_reader(self.appender.store, self.tx, self.batch.run_id)(seq)
         draft = self.batch.drafts[place]
         args = draft.event.args if isinstance(draft.event, e.ToolStarted) else None
         blob = dict(draft.blobs).get(args.sha256) if isinstance(args, BlobRef) else None

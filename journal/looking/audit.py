@@ -25,11 +25,11 @@ from runjournal.projections.chain_audit import ChainAudit
 from runjournal.projections.findings import Finding as Finding
 from runjournal.projections.findings import command, finding, show_events, shown
 from runjournal.projections.state import RunState
+from runjournal.writing import folding
+from runjournal.writing.checkpoints import fold_name, seal, unseal
 
-from . import loading
-from .audit_rows import DAMAGE, Damage, Progress, Row, beyond, rows
+from .audit_rows import DAMAGE, Damage, IndexRow, Progress, beyond, rows
 from .audit_tables import REBUILD, TableAudit
-from .checkpoints import fold_name, seal, unseal
 
 _DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _blobs_checked_max: Final = 4_096
@@ -54,7 +54,7 @@ def verify_run(store: Store, run_id: str, *, progress: Progress | None = None) -
     head, problems = _head(store, run_id)
     chain = ChainAudit(run_id, head)
     for each in rows(store, run_id, head.head_seq if head else None, progress):
-        problems += chain.feed(each.record) if isinstance(each, Row) else chain.skip(each.seq, each.what)
+        problems += chain.feed(each.record) if isinstance(each, IndexRow) else chain.skip(each.seq, each.what)
     if head is None and not chain.seq and not problems:
         raise RunNotFound(run_id)
     problems += chain.finish()
@@ -114,8 +114,8 @@ def audit_run(store: Store, run_id: str, *, progress: Progress | None = None) ->
 def _base(store: Store, run_id: str) -> RunState | None:
     """What a linked run begins with; None if it begins with nothing, or its base can't be folded."""
     try:
-        queued = loading.first(store, run_id)
-        return None if queued is None or queued.base is None else loading.begin(store, queued)
+        queued = folding.first(store, run_id)
+        return None if queued is None or queued.base is None else folding.begin(store, queued)
     except StoreBusy:
         raise
     except (JournalError, UnicodeError):
@@ -130,7 +130,7 @@ class _Pass:
         self.run_id = run_id
         self.digests = digests
         self.head, self.problems = _head(store, run_id)
-        args_at = loading.args_reader(store, store, run_id)
+        args_at = folding.args_reader(store, store, run_id)
         self.audit = RunAudit(run_id, self.head, args_at=args_at, state=_base(store, run_id))
         self.tables = TableAudit(store, run_id, self.head)
         self.snapshots: set[int] = set()
@@ -153,7 +153,7 @@ class _Pass:
         yield from self.tables.finish(self.audit)
         yield from self._snapshots_left()
 
-    def _one(self, row: Row) -> Iterator[Finding]:
+    def _one(self, row: IndexRow) -> Iterator[Finding]:
         record, audit = row.record, self.audit
         yield from audit.feed(record, row.body)
         if audit.folding:

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from runjournal.importers import jsonl
-from runjournal.importers.base import FileImport, ImportedRun, Quarantined
-from runjournal.importers.claude_code import read
-from runjournal.importers.claude_files import Source
 from runjournal.log.base import NewerEvent, UnreadableEvent
 from runjournal.log.codec import check_run_id, decode
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import Head, advance
 from runjournal.log.limits import checkpoint_every_events
 from runjournal.log.store import Import, Transaction, Write
+from runjournal.logbook import Logbook
 from runjournal.projections import index
 from runjournal.projections.state import RunState
+from runjournal.writing.appender import Batch
 
-from .appender import Batch
-from .logbook import Logbook
+from . import jsonl
+from .base import FileImport, ImportedRun, Quarantined
+from .claude_code import read
+from .claude_files import Source
 
 _BIRTHS = frozenset(["run.queued", "run.imported"])
 chunk_events = 1_000
@@ -79,7 +79,7 @@ def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
     """The lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
     heads = [journal.head(run_id) for run_id in run_ids]
     rows = (
-        jsonl.Row(head.run_id, seq, event_type, body)
+        jsonl.JsonlRow(head.run_id, seq, event_type, body)
         for head in heads
         for seq, _, event_type, body in journal.store.read_raw(head.run_id, 0, head.head_seq)
     )
@@ -115,14 +115,14 @@ class _Taking:
         self.tx = tx
         self.path = path
         self.added: dict[str, int] = {}
-        self.rows: list[jsonl.Row] = []
+        self.rows: list[jsonl.JsonlRow] = []
         self.blobs: list[tuple[str, bytes]] = []
         self.states: dict[str, RunState] = {}
 
     def noted(self, entries: Iterable[jsonl.Entry]) -> Iterator[jsonl.Entry]:
         """The same entries; their runs are reported even if they add nothing."""
         for entry in entries:
-            if isinstance(entry, jsonl.Row):
+            if isinstance(entry, jsonl.JsonlRow):
                 self.added.setdefault(entry.run_id, 0)
             yield entry
 

@@ -1,0 +1,1 @@
+"""Looking: audits, summaries and comparisons of runs. Nothing here writes to a store."""
