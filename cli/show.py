@@ -412,12 +412,20 @@ def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> It
     yield from _section(f"In flight ({len(found.open_calls)})", rows=(head, *args) if rows else (), texts=more)
 
 
+_ON_RESUME: Final = {
+    "recorded": "its outcome is returned",
+    "run": "made again",
+    "hook": "the tool's hook is asked",
+    "ask": "a person is asked",
+    "fail": "the agent is told that nobody knows",
+}
+
+
 def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
     """What becomes of a call when the run goes on; where a person must say first, what to type."""
     if call.verdict:
-        what = {"run": "made again", "ask": "asked"}.get(call.verdict, call.verdict)
-        yield from wrapped(f"on resume: {what}; {call.why}", INDENT * 2)
-    if call.verdict == "ask":
+        yield from wrapped(f"on resume: {_ON_RESUME[call.verdict]}; {call.why}", INDENT * 2)
+    if call.verdict in ("hook", "ask", "fail"):
         from runjournal.engine.waits import resolve_call
 
         yield f"{INDENT * 2}answer: Journal.{line(resolve_call(found.head.run_id, call.call_id))}"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from runjournal.engine.verdict import Judged, judge
+from runjournal.engine.callees import tool_today
+from runjournal.engine.verdict import UNDECIDED, Judged, judge
 from runjournal.log import events as e
 from runjournal.log.clock import timestamp
 from runjournal.projections.state import RunState
@@ -30,8 +31,8 @@ class Recovery:
 
     @property
     def questions(self) -> list[Judged]:
-        """The calls of which a hook or a person must say first whether they happened."""
-        return [each for each in self.verdicts if each.verdict == "ask"]
+        """The calls that aren't sent again before a hook or a person has said whether they happened."""
+        return [each for each in self.verdicts if each.verdict in UNDECIDED]
 
     def take(self, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
         """Become the owner; None if the run may not go on. Raises RunBusy, RunNotDue."""
@@ -39,7 +40,10 @@ class Recovery:
 
 
 def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None]) -> Recovery:
-    """Look at a run as its next owner will find it. Raises RunNotFound, Unfoldable, CorruptLog."""
+    """Look at a run as its next owner, a process that knows the tools of this one, will find it.
+
+    Raises RunNotFound, Unfoldable, CorruptLog.
+    """
     state = log.state(run_id)
     now = timestamp(log.clock.now())
     verdicts: list[Judged] = []
@@ -47,7 +51,8 @@ def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None
         record = folding.event_at(log.store, run_id, call.args_seq - state.offset)
         event = log.filled(record).event if record else None
         args = event.args if isinstance(event, e.ToolStarted) else None
-        verdict, why = judge(call, now)
+        happened = log.store.effect(state.status.scope, call_id) is not None
+        verdict, why = judge(call, tool_today(call.tool), now, happened=happened)
         verdicts.append(
             Judged(call_id, call.tool, call.policy, call.read_only, call.attempt, call.started_at, args, verdict, why)
         )

@@ -21,6 +21,7 @@ from runjournal.engine.context import Context
 from runjournal.engine.core import Core
 from runjournal.engine.lineage import Lineage
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, ambiguous, known
+from runjournal.engine.verdict import UNDECIDED, Verdict
 from runjournal.engine.waits import awaited
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -216,15 +217,16 @@ class Runner:
         """Before the agent is called: what is open in the open step and may not be sent again needs a word."""
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
-        unknown: dict[str, str] = {}
+        unknown: dict[str, Verdict] = {}
         for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
                 tool = self._tool(call.tool)
                 event = core.line.event_at(call.args_seq)
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
-                if run.drive(caller.verdict(call_id, target, args)) == "unknown":
-                    unknown[call_id] = tool.on_unknown if tool else "ask"
+                verdict = run.drive(caller.verdict(call_id, target, args))
+                if verdict in UNDECIDED:
+                    unknown[call_id] = verdict
         if not unknown:
             return
         waits = [{"kind": "question", "id": call_id} for call_id in unknown]

@@ -63,7 +63,7 @@ def test_an_attempt_that_did_nothing_is_made_again():
     with crashed("unsafe") as journal:
         call = journal.state("r").calls.known["c"]
         call.maybe = []
-        assert "run" == judge(call, FUTURE)[0]
+        assert "run" == judge(call, None, FUTURE).verdict
 
 
 @pytest.mark.requirement("R67")

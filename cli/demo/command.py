@@ -99,7 +99,7 @@ def _killed(found: Found) -> Iterator[str]:
         yield f"open        {state.steps.open.id}: messages, memory and plan are as they were when it began"
     if found.given_back:
         yield f"replayed    {', '.join(found.given_back.values())}: what they gave is on record"
-    for word, verdict in (("sent again", "run"), ("asked", "ask")):
+    for word, verdict in (("sent again", "run"), ("asked", "hook"), ("asked", "ask")):
         for each in found.verdicts:
             if each.verdict == verdict:
                 yield from _wrapped(f"{word:<10}  {each.tool} ({each.policy}): {each.why}")

@@ -24,6 +24,7 @@ from .commands import Append, Ended, Invoke, Verb
 from .core import Core
 from .script import Entry, ScriptItem
 from .tools import Tx, as_tool
+from .verdict import key_lives
 
 tries_max: Final = 3
 """Attempts of a call within one ask."""
@@ -266,7 +267,11 @@ class Sender:
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
-        safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self._key_lives(call)
+        safe = (
+            call.policy in REPEATABLE
+            or (void and call.maybe == [attempt])
+            or key_lives(call, timestamp(self.core.line.clock.now()))
+        )
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
@@ -303,10 +308,6 @@ class Sender:
                 yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
             self.core.tell(entry, at)
             raise
-
-    def _key_lives(self, call: Call) -> bool:
-        now = timestamp(self.core.line.clock.now())
-        return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
 
 
 class _Raised(Exception):

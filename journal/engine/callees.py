@@ -21,7 +21,8 @@ from runjournal.log.errors import InvalidArgument, JournalError, Unstorable
 from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
 from .failures import Failed, Transient, error_of
-from .tools import Tool, Tx, Word
+from .tools import Tool, Tx, Word, known
+from .verdict import ToolToday
 
 Error = dict[str, Any]
 
@@ -38,6 +39,11 @@ class Target(Protocol):
     @property
     def is_async(self) -> bool:
         """Whether its body is a coroutine function."""
+        ...
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether `word` can say what became of a call."""
         ...
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
@@ -76,6 +82,11 @@ class ToolTarget:
     def is_async(self) -> bool:
         """Whether its body is a coroutine function."""
         return self.tool.is_async
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether the tool has `reconcile`."""
+        return self.tool.reconcile is not None
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """The intent, before the effect."""
@@ -121,6 +132,17 @@ class ToolTarget:
         return None
 
 
+def today(target: Target, *, hook: bool = True) -> ToolToday:
+    """What the verdict asks of a tool or a model; `hook`: whether a hook, if it has one, can know now."""
+    return ToolToday(target.policy, target.on_unknown, target.has_hook and hook)
+
+
+def tool_today(name: str) -> ToolToday | None:
+    """The same of a tool of this process, by its name; None where none, or more than one, has it."""
+    tool = known().get(name)
+    return None if tool is None else today(ToolTarget(tool))
+
+
 class ModelOptions(TypedDict, total=False):
     """What `run.model` takes beside the name, the request and `call`.
 
@@ -149,6 +171,7 @@ class ModelTarget:
 
     policy = "model"
     on_unknown = "fail"
+    has_hook = False
 
     def __init__(
         self,

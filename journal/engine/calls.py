@@ -14,15 +14,17 @@ from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
+from runjournal.log.clock import timestamp
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
 from .attempts import Sender
-from .callees import ModelTarget, Target
+from .callees import ModelTarget, Target, today
 from .commands import Verb
 from .core import left_out_wait_s
 from .script import Entry
+from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
 
@@ -259,29 +261,31 @@ class Caller(Sender):
             return self.value_at(known) if known else self._effect_value(call_id)
         if verdict == "run" or call is None:
             return LIVE
-        if target.on_unknown == "ask" and call.status != "unknown":
+        if verdict == "ask":
             return PERSON
         failure = f.CallOutcomeUnknown(f"{target.name} ({call_id}) may have happened, and nobody knows")
         stored, _ = f.error_of(failure)
         core.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
         raise failure
 
-    def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[str]:
-        """`recorded`, `run` or `unknown`: the first that fits."""
+    def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[Verdict]:
+        """What becomes of a call now; a hook that there is has been asked, and what it said is on record."""
         call = self.core.state.calls.known.get(call_id)
-        if (call is not None and call.status == "completed") or self.core.line.effect(call_id) is not None:
-            return "recorded"
-        if call is None or not call.maybe:  # it may be sent, or sent again
-            return "run"
-        running = self.bodies[call_id] > 0  # cut, but still being made here: no hook can know what it comes to
-        if target is not None and not running and (word := target.word(copy.deepcopy(args), call_id)):
-            happened = word[0] == "happened"
-            result = word[1] if happened else None
-            outcome = "happened" if happened else "did_not_happen"
-            yield from self.core.append(e.ToolResolved(call_id, call.attempt, outcome, result))
+        happened = self.core.line.effect(call_id) is not None
+        if call is None:
             return "recorded" if happened else "run"
-        keyed = target is None or target.policy == "keyed"  # one that is so no longer passes no key on
-        return "run" if keyed and self._key_lives(call) else "unknown"
+        now = timestamp(self.core.line.clock.now())
+        # Of one that was cut and is still being made here no hook can know what it comes to.
+        tool = None if target is None else today(target, hook=not self.bodies[call_id])
+        verdict = judge(call, tool, now, happened=happened).verdict
+        if verdict != "hook" or target is None or tool is None:
+            return verdict
+        word = target.word(copy.deepcopy(args), call_id)
+        if word is None:
+            return judge(call, tool._replace(hook=False), now).verdict
+        outcome = "happened" if word[0] == "happened" else "did_not_happen"
+        yield from self.core.append(e.ToolResolved(call_id, call.attempt, outcome, word[1]))
+        return "recorded" if outcome == "happened" else "run"
 
     def value_at(self, at: int) -> Json:
         """The value of the end at a place; what the agent is told of a failure is raised."""

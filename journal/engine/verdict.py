@@ -1,9 +1,16 @@
-"""Triage: what recovery does with a call whose outcome isn't on record. Pure; the first rule that fits counts.
+"""The verdict: what becomes of a call of which the log has no outcome. Pure, and the only place that says so.
 
-1. its outcome is known: `recorded`, it is given back;
-2. no attempt of it may have happened, since it is repeatable or said so itself: `run`, it is simply made again;
-3. `keyed`, and its key lives: `run`, it is made again under the same key, which the receiver dedupes by;
-4. else `ask`: a hook of the tool is asked, then a person. It is never sent again before one of them has said so.
+The engine acts on it, `recover`, the recovery before the agent is called and `runjournal show` tell it. The first rule
+that fits counts (docs/explanation/recovery.md has the table):
+
+1. its outcome is known: `recorded`, it is returned;
+2. no attempt may have happened, since the call is repeatable or every attempt said that it did nothing: `run`;
+3. the tool has a hook: `hook`, which is asked; if it doesn't know, the rules below count;
+4. `keyed`, then and now, and its key lives: `run`, under the same key, which the receiver dedupes by;
+5. nobody knows, and nobody has said so yet: `ask` a person, or `fail`, as `on_unknown` says.
+
+What was recorded of a call counts as strictly as the tool of today: a key is of no use to a tool that no longer passes
+it on, and an attempt of an unsafe tool stays one. A tool that isn't known here is judged by what was recorded alone.
 """
 
 from __future__ import annotations
@@ -13,7 +20,24 @@ from typing import Literal, NamedTuple
 from runjournal.log.base import Json
 from runjournal.projections.calls import Call
 
-Verdict = Literal["recorded", "run", "ask"]
+Verdict = Literal["recorded", "run", "hook", "ask", "fail"]
+UNDECIDED: tuple[Verdict, ...] = ("hook", "ask", "fail")
+"""The verdicts of a call that isn't sent again before a hook or a person has said what became of it."""
+
+
+class ToolToday(NamedTuple):
+    """What the verdict needs of a tool as this process has it; `hook`: it can be asked what became of a call."""
+
+    policy: str
+    on_unknown: str
+    hook: bool
+
+
+class Judgement(NamedTuple):
+    """A verdict, and why, in one sentence for people."""
+
+    verdict: Verdict
+    why: str
 
 
 class Judged(NamedTuple):
@@ -38,18 +62,36 @@ class Judged(NamedTuple):
         return self.key
 
 
-def judge(call: Call, now: str) -> tuple[Verdict, str]:
-    """The verdict of a call at a time (UTC text), by the policy that was frozen when it was started."""
-    if call.status == "completed":
-        return "recorded", "its outcome is on record"
+def judge(call: Call, tool: ToolToday | None, now: str, *, happened: bool = False) -> Judgement:
+    """Return the verdict of a call at a time (UTC text).
+
+    `tool` is what this process knows of the call's tool, None if nothing. `happened` says that the store's `effects`
+    have the call's key: it has happened somewhere in the scope of the run.
+    """
+    if happened or call.status == "completed":
+        return Judgement("recorded", "its outcome is on record")
     if not call.maybe:
         if call.policy in ("model", "idempotent"):
-            return "run", "it may simply be made again"
+            return Judgement("run", "it may simply be made again")
         if call.policy == "transactional":
-            return "run", "its effect commits with its record, and there is none"
-        return "run", "every attempt is known to have done nothing"
-    if call.policy == "keyed":
-        if call.key_expires_at is not None and now < call.key_expires_at:
-            return "run", f"the receiver does it once for its key, which lives until {call.key_expires_at}"
-        return "ask", "it may have happened, and its key may have been forgotten by the receiver"
-    return "ask", "it may have happened, and nothing keeps it from happening twice"
+            return Judgement("run", "its effect commits with its record, and there is none")
+        return Judgement("run", "every attempt is known to have done nothing")
+    if tool is not None and tool.hook:
+        return Judgement("hook", "it may have happened, and its tool has a hook that can tell")
+    if key_lives(call, now) and (tool is None or tool.policy == "keyed"):
+        return Judgement("run", f"the receiver does it once for its key, which lives until {call.key_expires_at}")
+    asks = (tool.on_unknown if tool is not None else call.on_unknown) == "ask"
+    return Judgement("ask" if asks and call.status != "unknown" else "fail", _why_unknown(call, now))
+
+
+def key_lives(call: Call, now: str) -> bool:
+    """Whether the receiver of a keyed call still knows its key at a time (UTC text)."""
+    return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
+
+
+def _why_unknown(call: Call, now: str) -> str:
+    if call.policy != "keyed":
+        return "it may have happened, and nothing keeps it from happening twice"
+    if key_lives(call, now):
+        return "it may have happened, and its tool of today passes no key on"
+    return "it may have happened, and its key may have been forgotten by the receiver"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from runjournal.engine.callees import tool_today
 from runjournal.engine.verdict import judge
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -48,7 +49,7 @@ class OpenCall(NamedTuple):
 
     `seq` is where its newest attempt started: 0 and below counts back in the run that this one goes on from.
     `args` is None for a model call, and a `BlobRef` where the args are large. `verdict` is what recovery does with it
-    (recorded, run, ask), and `why`; "" in a run that isn't gone on with here.
+    (recorded, run, hook, ask, fail), and `why`; "" in a run that isn't gone on with here.
     """
 
     call_id: str
@@ -245,7 +246,10 @@ def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> O
     args: Json = started.event.args if started and isinstance(started.event, e.ToolStarted) else None
     status = "open" if call.status == "open" else "unknown"
     seq = call.latest - state.offset
-    verdict, why = ("", "") if state.status.status == "imported" else judge(call, timestamp(journal.clock.now()))
+    verdict, why = "", ""
+    if state.status.status != "imported":
+        happened = journal.store.effect(state.status.scope, call_id) is not None
+        verdict, why = judge(call, tool_today(call.tool), timestamp(journal.clock.now()), happened=happened)
     return OpenCall(
         call_id, call.tool, status, call.policy, call.step, call.attempt, seq, call.started_at, args, verdict, why
     )

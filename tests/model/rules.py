@@ -941,8 +941,8 @@ def test_a_hook_that_raises_or_does_not_know_has_said_nothing(m: Any) -> None:
 
 @rule
 def test_a_person_speaks_for_a_tool_that_the_process_does_not_know(m: Any) -> None:
-    """§6: a deploy without the tool neither falls over nor gives the run up."""
-    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    """§6: a deploy without the tool doesn't fall over: what was recorded of the call says that a person is asked."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="ask")
     crash_at(lab, "before tool.completed")
     with suppress(m.Crash):
         lab.journal.run(lab.agent, "r")
@@ -950,6 +950,20 @@ def test_a_person_speaks_for_a_tool_that_the_process_does_not_know(m: Any) -> No
     lab.journal = m.Journal(lab.store)
     assert "waiting" == lab.journal.run(lab.agent, "r").status
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+@rule
+def test_a_tool_that_the_process_does_not_know_is_judged_by_its_record(m: Any) -> None:
+    """§6: a call whose tool is gone fails the run if it was recorded so; nothing is sent."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    lab.journal = m.Journal(lab.store)
+    with suppress(Exception):
+        lab.journal.run(lab.agent, "r")
+    assert ("failed", 1) == (lab.store.state("r").status, len(lab.world.effects))
 
 
 @rule

@@ -1,0 +1,158 @@
+"""One verdict: what `recover` says of an open call is what the engine then does, whatever the tool was and is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+
+from runjournal.engine import tools
+from runjournal.engine.callees import ToolTarget, today
+from runjournal.engine.failures import CallOutcomeUnknown, RunFailed, RunWaiting
+from runjournal.engine.tools import KEY, Tool, tool
+from runjournal.engine.verdict import UNDECIDED, judge
+from runjournal.journal import Journal
+from runjournal.log.clock import FakeClock, timestamp
+
+POLICIES = ("idempotent", "transactional", "keyed", "unsafe")
+HOOKS = ("happened", "did_not_happen", "unknown", "raises")
+SAID = (None, "happened", "did_not_happen", "retry", "unknown")
+KNOWLEDGE = [*((None, said) for said in SAID), *((says, None) for says in HOOKS), ("happened", "did_not_happen")]
+"""What the tool's hook says, None for no hook, and what somebody said before the run went on."""
+TTL_S = 60.0
+
+
+@dataclass
+class World:
+    """How often a body ran and a hook was asked, and whether the process dies in the body."""
+
+    dies: bool = True
+    bodies: int = 0
+    asked: int = 0
+    made: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def work(self) -> str:
+        """The effect."""
+        self.bodies += 1
+        if self.dies:
+            raise KeyboardInterrupt
+        return "sent"
+
+
+def hook(world: World, says: str) -> Callable[..., Any]:
+    """A hook that says this."""
+
+    def reconcile(args, key):
+        world.asked += 1
+        if says == "raises":
+            raise RuntimeError("no")
+        return says, "found" if says == "happened" else None
+
+    return reconcile
+
+
+def made(world: World, policy: str, on_unknown: str, says: str | None = None, *, registered: bool = True) -> Tool:
+    """A tool named t of this policy; an adapter makes one that no registry knows."""
+
+    def plain(to):
+        return world.work()
+
+    def keyed(to, *, idempotency_key=KEY):
+        return world.work()
+
+    def transactional(tx, to):
+        return world.work()
+
+    body = {"keyed": keyed, "transactional": transactional}.get(policy, plain)
+    how: dict[str, Any] = {} if policy == "transactional" else {"on_unknown": on_unknown}
+    if says is not None and policy != "transactional":
+        how["reconcile"] = hook(world, says)
+    if policy == "keyed":
+        how["key_ttl_s"] = TTL_S
+    tools._known.pop("t", None)
+    if not registered:
+        return Tool(body, "t", policy, **how)
+    return tool(policy=policy, name="t", **how)(body)
+
+
+def crashed(journal: Journal, then: str, on_unknown: str) -> str:
+    """A run that died in the body of a tool that was so; the id of the call."""
+    world = World()
+    first = made(world, then, on_unknown)
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(lambda run: run.do("s", first, "bob"), run_id="r")
+    assert 1 == world.bodies
+    return next(iter(journal.state("r").calls.known))
+
+
+def done(journal: Journal, world: World, now: Tool) -> str:
+    """What the engine does with the call when the run goes on."""
+    try:
+        journal.run(lambda run: run.do("s", now, "bob"), run_id="r")
+    except RunWaiting:
+        return "ask"
+    except CallOutcomeUnknown:
+        return "fail"
+    except RunFailed as error:
+        return {"unsafe_in_flight": "fail"}.get(error.cause, error.cause)
+    return "run" if world.bodies else "recorded"
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["key lives", "key expired"])
+@pytest.mark.parametrize("then", POLICIES)
+@pytest.mark.parametrize("now", [*POLICIES, "unknown here"])
+def test_recover_says_what_the_engine_does(then, now, late):
+    """For every policy then and now, on_unknown, hook and word, the verdict is what happens."""
+    policy = now if now in POLICIES else then
+    for then_ask, now_ask, (says, said) in product(("ask", "fail"), ("ask", "fail"), KNOWLEDGE):
+        if says is not None and now == "unknown here":
+            continue  # a hook that no registry knows is asked when the agent asks
+        case = f"{then}/{then_ask} -> {now}={policy}/{now_ask}, hook {says}, somebody said {said}"
+        with Journal.open("memory:", clock=FakeClock()) as journal:
+            call_id = crashed(journal, then, then_ask)
+            call = journal.state("r").calls.known[call_id]
+            if said is not None and call.unresolved:
+                journal.resolve("r", call_id, said, "told" if said == "happened" else None)
+            if late:
+                journal.clock.sleep(TTL_S + 1)
+            world = World(dies=False)
+            today_s = made(world, policy, now_ask, says, registered=now in POLICIES)
+            verdicts = {each.key: each.verdict for each in journal.recover("r").verdicts}
+            call = journal.state("r").calls.known[call_id]
+            assert (call.status == "open") == (call_id in verdicts), case
+            known = today(ToolTarget(today_s)) if now in POLICIES else None
+            verdict = verdicts.get(call_id) or judge(call, known, timestamp(journal.clock.now())).verdict
+            asked_first = verdict == "hook"
+            if asked_first and says in ("happened", "did_not_happen"):
+                verdict = "recorded" if says == "happened" else "run"
+            elif asked_first:
+                assert known is not None
+                verdict = judge(call, known._replace(hook=False), timestamp(journal.clock.now())).verdict
+            if call_id not in verdicts and verdict in UNDECIDED and now == "unknown here":
+                continue  # nobody asked before the agent was called, and the agent has a tool of its own
+            assert (verdict, asked_first) == (done(journal, world, today_s), world.asked > 0), case
+
+
+def test_a_key_is_of_no_use_to_a_tool_that_no_longer_passes_it_on():
+    """A call recorded as keyed whose tool is unsafe today isn't sent again, and `recover` says so."""
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        crashed(journal, "keyed", "ask")
+        world = World(dies=False)
+        now = made(world, "unsafe", "ask")
+        (found,) = journal.recover("r").verdicts
+        assert ("ask", "it may have happened, and its tool of today passes no key on") == (found.verdict, found.why)
+        assert ("ask", 0) == (done(journal, world, now), world.bodies)
+
+
+@pytest.mark.parametrize("recorded", ["ask", "fail"])
+def test_a_tool_that_no_registry_knows_is_judged_by_what_was_recorded(recorded):
+    """What an adapter made is asked about, or told as unknown, as its call was recorded."""
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        crashed(journal, "unsafe", recorded)
+        world = World(dies=False)
+        now = made(world, "unsafe", "fail" if recorded == "ask" else "ask", registered=False)
+        assert [recorded] == [each.verdict for each in journal.recover("r").verdicts]
+        assert (recorded, 0) == (done(journal, world, now), world.bodies)
