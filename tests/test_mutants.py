@@ -5,6 +5,7 @@ Each mutant is a copy of the package with one text replaced, under a copy of the
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import shutil
@@ -15,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS, RULES, Mutant
+from mutants import MUTANTS, RULES
+from mutating import Mutant, NoPlaceError, checkout, mutated
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"journal": "runjournal", "projections": "runjournal/projections", "cli": "runjournal/cli"}
@@ -43,9 +45,9 @@ def copied(folder: Path, mutant: Mutant | None) -> Path:
     for source, target in FOLDERS.items():
         shutil.copytree(ROOT / source, folder / target)
     if mutant is not None:
-        source, _, rest = mutant.file.partition("/")
-        file = folder / FOLDERS[source] / rest
-        file.write_text(file.read_text("utf-8").replace(mutant.old, mutant.new), "utf-8")
+        path, text = mutated(checkout(ROOT), mutant)
+        source, _, rest = path.partition("/")
+        (folder / FOLDERS[source] / rest).write_text(text, "utf-8")
     return folder
 
 
@@ -70,12 +72,19 @@ def bites(mutant: Mutant, folder: Path) -> tuple[int, str]:
 
 
 def test_each_mutant_has_its_place():
-    """Its old text is there once, the new one compiles, and no two have one name."""
+    """Its piece of code is there once, what takes its place compiles and is other code, and no two have one name."""
     assert {} == {name: count for name, count in Counter(each.name for each in MUTANTS).items() if count > 1}
-    for name, file, old, new, dies in MUTANTS:
-        source = (ROOT / file).read_text("utf-8")
-        assert (1, True, True) == (source.count(old), old != new, dies in SELECTION), name
-        compile(source.replace(old, new), file, "exec")
+    sources, astray = checkout(ROOT), list[str]()
+    before = {path: ast.dump(ast.parse(text)) for path, text in sources.items()}
+    for mutant in MUTANTS:
+        assert mutant.dies in SELECTION, mutant.name
+        try:
+            path, text = mutated(sources, mutant)
+        except NoPlaceError as error:
+            astray.append(str(error))
+        else:
+            assert before[path] != ast.dump(compile(text, path, "exec", ast.PyCF_ONLY_AST)), mutant.name
+    assert not astray, "\n".join(astray)
 
 
 @pytest.mark.parametrize("mutant", SAMPLE, ids=lambda mutant: mutant.name)
