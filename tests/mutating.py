@@ -3,7 +3,7 @@
 So an anchor survives what doesn't change the code: a module that moves, a line that is broken elsewhere, a comment.
 Layout, parentheses that only group, and commas before a closing bracket are not compared. A piece is any run of whole
 tokens with balanced brackets, over as many statements as it needs, with its first line at the margin. It can't begin
-with the parenthesis of a call.
+with the parenthesis of a call, nor a later statement of it with any.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ def tokens(source: str) -> list[Token]:
     starts = [0]
     for line in source.split("\n"):
         starts.append(starts[-1] + len(line) + 1)
-    found: list[Token] = []
+    found, before = list[Token](), [""]  # the token before each one in its statement
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in LAYOUT:
+        if token.type == tokenize.NEWLINE:
+            before[-1] = ""
+        elif token.type not in LAYOUT:
             (row, column), (end_row, end_column) = token.start, token.end
             found.append(Token(token.string, starts[row - 1] + column, starts[end_row - 1] + end_column, row))
-    texts = [token.text for token in found]
+            before.append(token.string)
     opened: list[tuple[int, bool]] = []
-    for at, (before, text, after) in enumerate(zip(["", *texts], texts, [*texts[1:], ""], strict=False)):
+    for at, (text, previous) in enumerate(zip([token.text for token in found], before[:-1], strict=True)):
+        after = found[at + 1].text if at + 1 < len(found) else ""
         if text in OPENING:
-            calls = (
-                before in CLOSING
-                or before[-1:] in ('"', "'")
-                or (before.isidentifier() and not keyword.iskeyword(before))
-            )
+            named = previous.isidentifier() and not keyword.iskeyword(previous)
+            calls = named or previous[-1:] in (*CLOSING, '"', "'")
             opened.append((at, text == "(" and after != ")" and not calls))
         elif text in CLOSING and opened:
             other, groups = opened.pop()
