@@ -21,7 +21,7 @@ demo: $(VENV)/runtime.stamp  ## Kill an agent half-way and watch its run recover
 test: $(VENV)/dev.stamp  ## Run the tests on two workers (ARGS="-k name" to choose)
 	@$(PYTEST) -n 2 --dist loadgroup -m "not crash" --requirements-to=build/requirements-test.json $(ARGS)
 
-crash: $(VENV)/dev.stamp  ## Run everything with the long crash suite (up to an hour)
+crash: $(VENV)/dev.stamp  ## Run all but the mutants, with the long crash suite (up to an hour)
 	@HYPOTHESIS_PROFILE=crash $(PYTEST) -n 2 --dist loadgroup --timeout 3600 -m "not mutants" \
 	    --requirements-to=build/requirements-crash.json $(ARGS)
 
