@@ -159,12 +159,12 @@ def place(sources: Sources, mutant: Mutant) -> Place:
         )
     else:
         said = f"there is no {mutant.where}; names like it: {', '.join(_like(name, sources)) or 'none'}"
-    elsewhere = [
-        _described(sources, each) for path, text in sources.items() for each in fits(path, text, wanted, 0, 10**9)
-    ]
+    there = found or [each for path, text in sources.items() for each in fits(path, text, wanted, 0, 10**9)]
+    shown = ", ".join([_described(sources, each) for each in there[:8]]) or "nowhere"
+    more = f" and in {len(there) - 8} places more" if len(there) > 8 else ""
     raise NoPlaceError(
         f"mutant {mutant.name!r}: {said}\n  what is looked for: {mutant.old}\n"
-        f"  where the package has it: {', '.join(elsewhere) or 'nowhere'}\n"
+        f"  where the package has it: {shown}{more}\n"
         '  How to mend it: CONTRIBUTING.md, "Re-anchoring a mutant"'
     )
 
