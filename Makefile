@@ -9,7 +9,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test crash bench lint docs requirements clean FORCE
+.PHONY: help demo test crash mutants bench lint docs requirements clean FORCE
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -21,9 +21,12 @@ demo: $(VENV)/runtime.stamp  ## Kill an agent half-way and watch its run recover
 test: $(VENV)/dev.stamp  ## Run the tests on two workers (ARGS="-k name" to choose)
 	@$(PYTEST) -n 2 --dist loadgroup -m "not crash" --requirements-to=build/requirements-test.json $(ARGS)
 
-crash: $(VENV)/dev.stamp  ## Run everything with the long crash suite (up to an hour)
-	@HYPOTHESIS_PROFILE=crash $(PYTEST) -n 2 --dist loadgroup --timeout 3600 \
+crash: $(VENV)/dev.stamp  ## Run all but the mutants, with the long crash suite (up to an hour)
+	@HYPOTHESIS_PROFILE=crash $(PYTEST) -n 2 --dist loadgroup --timeout 3600 -m "not mutants" \
 	    --requirements-to=build/requirements-crash.json $(ARGS)
+
+mutants: $(VENV)/dev.stamp  ## Replace each rule of the engine once; the tests must turn red
+	@$(PYTEST) -n 2 --dist worksteal --timeout 3600 -m "" tests/test_mutants.py $(ARGS)
 
 bench: $(VENV)/dev.stamp  ## Measure, and print a table
 	@$(PY) benchmarks/run.py $(ARGS)
