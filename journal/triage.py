@@ -4,6 +4,8 @@
 2. no attempt of it may have happened, since it is repeatable or said so itself: `run`, it is simply made again;
 3. `keyed`, and its key lives: `run`, it is made again under the same key, which the receiver dedupes by;
 4. else `ask`: a hook of the tool is asked, then a person. It is never sent again before one of them has said so.
+
+The rules: engine.md H3, V2 and E1.
 """
 
 from __future__ import annotations

@@ -70,14 +70,14 @@ def test_every_citation_is_of_a_rule():
     assert [] == sorted(each for each in cited if each[1] not in RULES)
 
 
-def test_the_page_cites_itself_rightly():
-    """A number in brackets on the page of the rules is one of its rules."""
-    text = PAGE.read_text(encoding="utf-8")
-    inner = {
-        number for group in re.findall(r"\(((?:[A-Z]\d+)(?:, [A-Z]\d+)*)\)", text) for number in NUMBER.findall(group)
-    }
-    assert inner
-    assert set() == inner - set(RULES)
+EXPLANATIONS = [name for name in TEXTS if name.startswith("docs/explanation/")]
+
+
+@pytest.mark.parametrize("name", [*EXPLANATIONS, "docs/architecture.md"])
+def test_pages_name_rules_by_number(name):
+    """On the pages that explain, a number of a topic's letter is that of a rule, also without the page's name."""
+    topics = "".join(sorted({number[0] for number in RULES}))
+    assert set() == set(re.findall(rf"\b[{topics}]\d+\b", TEXTS[name])) - set(RULES)
 
 
 def test_every_rule_of_the_model_is_cited():
