@@ -247,7 +247,7 @@ def test_a_hook_has_a_copy_of_the_arguments(journal: Journal) -> None:
 
 
 def test_a_call_gives_the_same_live_and_after_a_crash(journal: Journal) -> None:
-    """A result is what the log gives back, parsed by `into`, and nobody's own object; a failure is its type and message."""
+    """A result is what the log gives back, parsed by `into`, and nobody's own object; a failure is type and message."""
     kept, first, heard = ["one"], once(), list[Any]()
 
     @tool(read_only=True, into=frozenset)
