@@ -1,4 +1,7 @@
-"""Owning a run: claims, recovery before the agent is called, the agent's end, and what a fenced owner may still say."""
+"""Owning a run: claims, recovery before the agent is called, the agent's end, and what a fenced owner may still say.
+
+The rules: engine.md V1 to V6, and engine.md F3, F4 for what leaves the agent.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The sentences on tasks, each tried on the asyncio driver: on virtual time, on a real store, crashed everywhere.
 
-Twins of the tests of the sketch that the rules were found with. `SEEDS=12` and the `crash` mark for the long run; where
-a rule is switched off, it is to show what it is for.
+The sentences are those of docs/explanation/engine.md, above all D1 to D6 and T1 to T13. `SEEDS=12` and the `crash` mark
+for the long run; where a rule is switched off, it is to show what it is for.
 """
 
 from __future__ import annotations
@@ -779,7 +779,7 @@ def test_e_crashed_at_every_boundary(agent: Any):
     assert (set(struck.outcomes), struck.waited) == ({"completed"}, 0), struck
 
 
-@pytest.mark.parametrize("off", [("order",), ("order", "park")], ids=["no order", "design"])
+@pytest.mark.parametrize("off", [("order",), ("order", "park")], ids=["no order", "neither order nor park"])
 @pytest.mark.parametrize("agent", [ordered, semaphore, late_sibling], ids=lambda a: a.__name__)
 def test_e_without_the_order_of_the_log(agent: Any, off: Any, rules: Any):
     """What the order is for: agents whose next call depends on who was told first."""

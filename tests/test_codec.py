@@ -46,7 +46,7 @@ SECOND_HASH = "414d60f7fc5ac990db9837924113116a1b0927f65143192219c64117e8a68516"
 
 
 def by_hand(run_id, seq, event_type, body):
-    """The hash of design.md, section 3, with nothing of ours."""
+    """The hash as docs/architecture.md has it, with nothing of ours."""
     head = b"runjournal/1\0" + run_id.encode() + b"\0" + seq.to_bytes(8, "big") + event_type.encode() + b"\0"
     return hashlib.sha256(head + body).hexdigest()
 

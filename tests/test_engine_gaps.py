@@ -246,6 +246,38 @@ def test_a_hook_has_a_copy_of_the_arguments(journal: Journal) -> None:
     assert [["one"]] * 2 == [event.args["items"] for event in events(journal, e.ToolStarted)]
 
 
+def test_a_call_gives_the_same_live_and_after_a_crash(journal: Journal) -> None:
+    """A result is what the log gives back, parsed by `into`, and nobody's own object; a failure is type and message."""
+    kept, first, heard = ["one"], once(), list[Any]()
+
+    @tool(read_only=True, into=frozenset)
+    def look() -> Any:
+        return kept
+
+    @tool(read_only=True)
+    def look_at_all() -> list[str]:
+        return kept
+
+    @tool(read_only=True)
+    def fail() -> None:
+        raise LookupError("nothing there")
+
+    def agent(run: Run) -> None:
+        with run.step("a"):
+            seen, found = look(), look_at_all()
+            with pytest.raises(f.CallFailed) as caught:
+                fail()
+            heard.append((seen, list(found), str(caught.value), caught.value.type))
+            found.append("mine")
+            if first():
+                raise KeyboardInterrupt
+
+    interrupted(journal, agent)
+    journal.run(agent, run_id="r")
+    assert [(frozenset({"one"}), ["one"], "LookupError: nothing there", "LookupError")] * 2 == heard
+    assert ["one"] == kept
+
+
 def test_an_answer_that_is_rejected_was_paid_for(journal: Journal) -> None:
     """Its tokens count as those of the one that is taken."""
     answers = iter([{"ok": False, "usage": {"input_tokens": 3}}, {"ok": True, "usage": {"input_tokens": 4}}])

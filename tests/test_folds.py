@@ -1,18 +1,16 @@
 """What the events mean: the rules of each fold, and that all of them are functions of the events alone."""
 
 import decimal
-import importlib.util
 import random
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model import reference_model
 
 from runjournal import Journal
 from runjournal.log import events as e
@@ -835,21 +833,6 @@ def test_head_and_status_agree(rng, size):
 
 # --- the calls and steps against the reference model ------------------------------------------------------------------
 
-MODEL = Path(__file__).resolve().parents[2] / "shared" / "model" / "reference_model.py"
-
-
-@pytest.fixture(scope="module")
-def model():
-    """The executable model of the rules, which lies beside the checkout where this package is developed."""
-    if not MODEL.exists():
-        pytest.skip(f"THE REFERENCE MODEL IS MISSING: {MODEL}; the calls fold was not compared with it")
-    spec = importlib.util.spec_from_file_location("reference_model", MODEL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["reference_model"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def for_model(event, state) -> Any:  # noqa: C901 - one case per type
     """An event as the model has it, or None if it has nothing like it. `state` is ours, before the event."""
@@ -985,12 +968,12 @@ def story(rng, size):
 
 
 @given(strategies.seeds(), st.integers(1, 80))
-def test_calls_and_steps_are_the_models(model, rng, size):
+def test_calls_and_steps_are_the_models(rng, size):
     """After each event of a random run, calls, steps, status, epoch and recoveries are what the reference model has."""
-    theirs = model.State()
+    theirs = reference_model.State()
     for seq, translated, after in story(rng, size):
         if translated is not None:
-            theirs.apply(model.Event(seq, *translated))
+            theirs.apply(reference_model.Event(seq, *translated))
         assert model_calls(theirs) == our_calls(after)
         assert model_steps(theirs) == our_steps(after)
         status = theirs.status.replace("scheduled", "scheduled_retry")

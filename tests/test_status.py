@@ -196,7 +196,7 @@ SAMPLES: dict[str, Any] = {
     "x.test_status.remark": Remark(),
 }
 
-# Who may append what, by hand from design.md, section 4.
+# Who may append what, by hand from the table of docs/architecture.md (engine.md A2).
 ANYTIME = {"cost.recorded", "cost.repriced", "note.added", "x.test_status.remark", "tool.dispatched"}
 NOT_TERMINAL = {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 LIVE = {"queued", "running", "gone", "waiting", "woken", "retry", "due"}

@@ -1,4 +1,7 @@
-"""Sending a call, in the core of a run: the intent, the effect, its outcome, and what a failure says."""
+"""Sending a call, in the core of a run: the intent, the effect, its outcome, and what a failure says.
+
+The rules: engine.md A7, A12 (before it), engine.md H5 to H8 (its outcome), engine.md H11 (a log that can't be told).
+"""
 
 from __future__ import annotations
 

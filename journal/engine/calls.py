@@ -1,8 +1,8 @@
 """Calls, in the core of a run: which call is it, and what a recorded one gives back; `sending.py` sends a new one.
 
 What a recorded call gives back is its *history* first: the ends that the agent was told in this attempt of the step,
-each once, in the order of the log. When that is used up, *knowledge* counts, the first that fits of the table in
-docs/explanation/recovery.md.
+each once, in the order of the log (engine.md H1). When that is used up, *knowledge* counts, the first line that fits of
+the table of engine.md H3. Which call it is: engine.md C1 to C7. When a run waits: engine.md W1, W2.
 """
 
 from __future__ import annotations

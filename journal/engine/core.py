@@ -7,6 +7,9 @@ no rule exists twice. The ideas that carry it:
 * history is what the agent was told in the open attempt; a step that is entered again is told the same, in order;
 * what identifies a step or a call comes from the log and from what is asked, never from how often a process asked;
 * what may have happened and isn't known stays on record until somebody says, and is never sent again before.
+
+Each rule has a number, a reason and tests in docs/explanation/engine.md. Here are above all engine.md S1 to S12
+(steps), engine.md F2 (failures that are told again), engine.md D1 to D4 (divergence) and engine.md X1 to X4 (stops).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 A place (`at`) counts the events of a line: `offset + seq`, where `offset` is the number of events of the bases. A retry
 and a fork look up steps in their bases too; a restart begins anew, and only the calls that nobody knows of come along.
+The rules: engine.md L1 to L5.
 """
 
 from __future__ import annotations

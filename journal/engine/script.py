@@ -1,4 +1,7 @@
-"""One execution of a step's body, and what the log holds of the attempt: a script that is gone through in its order."""
+"""One execution of a step's body, and what the log holds of the attempt: a script that is gone through in its order.
+
+The rules: engine.md D1 to D4, and engine.md T6 for ends whose asker was cancelled.
+"""
 
 from __future__ import annotations
 

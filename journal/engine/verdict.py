@@ -11,6 +11,7 @@ that fits counts (docs/explanation/recovery.md has the table):
 
 What was recorded of a call counts as strictly as the tool of today: a key is of no use to a tool that no longer passes
 it on, and an attempt of an unsafe tool stays one. A tool that isn't known here is judged by what was recorded alone.
+The rules: engine.md H3, V2 and E1.
 """
 
 from __future__ import annotations

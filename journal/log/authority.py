@@ -2,6 +2,7 @@
 
 Pure: it reads the head of the run and, for events about calls and questions, `Facts` that a fold of the run knows.
 The state machine's arrows are those that this gate lets through; `projections/status.py` holds them as a table.
+The rules: engine.md A2, A8, A9 and V3.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class Fields:
         }
 
 
-# The nested values of design: each is named in docs/reference/events.md.
+# The nested values: each is named in docs/reference/events.md.
 
 MONEY: Final = Text(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", "a decimal number as text, such as '0.0125'")
 TIME: Final = Text(

@@ -49,16 +49,16 @@ def events_of(lab: Lab, prefix: str = "", run_id: str = "r") -> list[str]:
     return [event.type for event in lab.store.log[run_id] if event.type.startswith(prefix)]
 
 
-@rule
-def test_the_key_is_what_the_design_says(m: Any) -> None:
-    """§5: golden vectors; the order of keys doesn't matter, an equal call in the same step gets n."""
+@rule  # engine.md C1, C2
+def test_the_key_is_golden(m: Any) -> None:
+    """Golden vectors; the order of keys doesn't matter, an equal call in the same step gets n."""
     args, turned = {"to": "ä@b.c", "n": 1}, {"n": 1, "to": "ä@b.c"}
     assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", args)
     assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", turned, 1)
     assert "e866554cefe38507651389a8" == m.key_of("report-42", "draft#2", "send_email", args, 2)
 
 
-@rule
+@rule  # engine.md S9
 def test_the_eight_events_of_a_plan_whose_second_step_fails_once(m: Any) -> None:
     """R138, R139: the same index is run again; after the failure the next step is number 1 and load_data is done."""
     lab = bench(m, lambda run: [run.do("load_data", list), run.do("summarize", lambda: use(run, lab, "idempotent")),
@@ -73,9 +73,9 @@ def test_the_eight_events_of_a_plan_whose_second_step_fails_once(m: Any) -> None
     assert [0, 1, 1, 2] == [event.data["index"] for event in lab.events("step.started")]
 
 
-@rule
+@rule  # engine.md S2
 def test_an_overlay_that_a_crash_left_open_is_not_seen_between_steps(m: Any) -> None:
-    """§5: else a loop would take up its next item inside the step of the last one."""
+    """Else a loop would take up its next item inside the step of the last one."""
 
     def agent(run: Any) -> None:
         while (i := run.memory.get("i", 0)) < 2:
@@ -90,9 +90,9 @@ def test_an_overlay_that_a_crash_left_open_is_not_seen_between_steps(m: Any) -> 
     assert 2 == len(lab.world.effects) and {"i": 2} == lab.store.state("r").context["memory"]
 
 
-@rule
+@rule  # engine.md S7
 def test_a_straight_line_of_with_blocks_does_not_run_twice(m: Any) -> None:
-    """§5: the block before the crash can't be skipped, so it is refused: the first card is charged once."""
+    """The block before the crash can't be skipped, so it is refused: the first card is charged once."""
 
     def agent(run: Any) -> None:
         with run.step("charge"):
@@ -107,9 +107,9 @@ def test_a_straight_line_of_with_blocks_does_not_run_twice(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md S5
 def test_a_do_in_a_loop_says_which_it_is(m: Any) -> None:
-    """§5: by its count within one process it would get the result of another item after a crash."""
+    """By its count within one process it would get the result of another item after a crash."""
     items = ["x", "y", "z"]
 
     def agent(run: Any, keyed: bool = True) -> None:
@@ -128,9 +128,9 @@ def test_a_do_in_a_loop_says_which_it_is(m: Any) -> None:
         bench(m, lambda run: agent(run, keyed=False)).serve()
 
 
-@rule
+@rule  # engine.md F2
 def test_a_failure_that_the_agent_has_handled_is_told_again(m: Any) -> None:
-    """§5: a plan B that was begun is gone on with; the plan has not changed."""
+    """A plan B that was begun is gone on with; the plan has not changed."""
 
     def line(run: Any) -> None:
         try:
@@ -159,7 +159,7 @@ def test_a_failure_that_the_agent_has_handled_is_told_again(m: Any) -> None:
             assert calls == lab.world.effects
 
 
-@rule
+@rule  # engine.md S11
 def test_a_do_that_was_renamed_is_not_done_again(m: Any) -> None:
     """R126: it sent something, and today's code doesn't know it."""
     lab = bench(m, lambda run: [run.do("charge", lambda: use(run, lab, "unsafe")), run.do("mail", list)])
@@ -175,9 +175,9 @@ def test_a_do_that_was_renamed_is_not_done_again(m: Any) -> None:
     assert "completed" == lab.serve().status
 
 
-@rule
+@rule  # engine.md S8
 def test_another_step_than_the_open_one_changes_nothing(m: Any) -> None:
-    """§5: PlanChanged; the log has no word of the new step, and today's code may be put right."""
+    """PlanChanged; the log has no word of the new step, and today's code may be put right."""
     lab = bench(m, lambda run: run.do("one", lambda: use(run, lab, "keyed")))
     crash_at(lab, "after effect")
     with suppress(m.Crash):
@@ -190,9 +190,9 @@ def test_another_step_than_the_open_one_changes_nothing(m: Any) -> None:
     assert "completed" == lab.serve().status
 
 
-@rule
+@rule  # engine.md C2
 def test_equal_calls_that_are_in_flight_together(m: Any) -> None:
-    """§5: the one that failed is the one that is called again, whatever became of its twin."""
+    """The one that failed is the one that is called again, whatever became of its twin."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -210,9 +210,9 @@ def test_equal_calls_that_are_in_flight_together(m: Any) -> None:
     assert [1, 1, 2, 1] == [event.data["attempt"] for event in lab.events("tool.started")]
 
 
-@rule
+@rule  # engine.md D3
 def test_a_clock_in_the_arguments_of_an_unsafe_call(m: Any) -> None:
-    """§5: StepDiverged before the second one is sent, not at the end of the step."""
+    """StepDiverged before the second one is sent, not at the end of the step."""
 
     def agent(run: Any) -> None:
         with run.step("a"):
@@ -226,9 +226,9 @@ def test_a_clock_in_the_arguments_of_an_unsafe_call(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md D3
 def test_a_call_that_is_left_out(m: Any) -> None:
-    """§5: StepDiverged instead of step.completed; the step stays open, with what it sent."""
+    """StepDiverged instead of step.completed; the step stays open, with what it sent."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else None))
     lab.coins = iter([1, 0, 1])
     crash_at(lab, "after tool.completed")
@@ -237,9 +237,9 @@ def test_a_call_that_is_left_out(m: Any) -> None:
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md S3
 def test_the_inbox_of_a_step_is_what_had_arrived_when_it_began(m: Any) -> None:
-    """§5: a signal that comes later is for the next step, however often this one is entered."""
+    """A signal that comes later is for the next step, however often this one is entered."""
 
     def agent(run: Any) -> list[Any]:
         return [run.do(name, lambda: [run.signals(), use(run, lab, "unsafe")][0]) for name in "abc"]
@@ -255,9 +255,9 @@ def test_the_inbox_of_a_step_is_what_had_arrived_when_it_began(m: Any) -> None:
     assert [["before step.started"], ["after effect", "after step.completed"], []] == got
 
 
-@rule
+@rule  # engine.md C4
 def test_a_question_of_another_shape_gets_no_recorded_answer(m: Any) -> None:
-    """§5: a clock may differ, a question may not."""
+    """A clock may differ, a question may not."""
     lab = bench(m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "idempotent")]))
     crash_at(lab, "before tool.completed")
     with suppress(m.Crash):
@@ -272,9 +272,9 @@ def test_a_question_of_another_shape_gets_no_recorded_answer(m: Any) -> None:
     assert ["q1", "q2"] == lab.world.paid
 
 
-@rule
+@rule  # engine.md H1
 def test_what_was_told_stays_told(m: Any) -> None:
-    """§5: the agent heard that nobody knows and did something else. A word that comes later doesn't rewrite that."""
+    """The agent heard that nobody knows and did something else. A word that comes later doesn't rewrite that."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -296,9 +296,9 @@ def test_what_was_told_stays_told(m: Any) -> None:
     assert 1 == len(lab.world.effects) and call not in lab.world.effects
 
 
-@rule
+@rule  # engine.md H5
 def test_did_not_happen_speaks_of_its_own_attempt(m: Any) -> None:
-    """§5: the first one timed out, the second one was refused a connection: the first may still have happened."""
+    """The first one timed out, the second one was refused a connection: the first may still have happened."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -313,9 +313,9 @@ def test_did_not_happen_speaks_of_its_own_attempt(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md V4
 def test_a_late_word_about_an_old_attempt_does_not_free_a_new_one(m: Any) -> None:
-    """§6: the first owner wakes and says that it sent nothing; the second one did send, and died."""
+    """The first owner wakes and says that it sent nothing; the second one did send, and died."""
     for where in ("before effect", "after tool.started"):
         lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
         crash_at(lab, where, kind="stall_long")
@@ -324,9 +324,9 @@ def test_a_late_word_about_an_old_attempt_does_not_free_a_new_one(m: Any) -> Non
         lab.judge()
 
 
-@rule
+@rule  # engine.md H7
 def test_the_expiry_of_a_key_counts_from_its_first_attempt(m: Any) -> None:
-    """§6: an attempt half an hour later doesn't make the service remember longer."""
+    """An attempt half an hour later doesn't make the service remember longer."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")))
     for _ in range(3):
         crash_at(lab, "before tool.completed")
@@ -338,7 +338,7 @@ def test_the_expiry_of_a_key_counts_from_its_first_attempt(m: Any) -> None:
     lab.judge()
 
 
-@rule
+@rule  # engine.md L3
 def test_a_restart_does_not_send_what_nobody_knows_of(m: Any) -> None:
     """R56: an empty context, the same keys, the same ledger."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
@@ -353,9 +353,9 @@ def test_a_restart_does_not_send_what_nobody_knows_of(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md H1
 def test_what_a_restart_was_told_stays_told_too(m: Any) -> None:
-    """§5: nobody knows what the first run sent; the restart hears so and does something else; then a word comes."""
+    """Nobody knows what the first run sent; the restart hears so and does something else; then a word comes."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -377,9 +377,9 @@ def test_what_a_restart_was_told_stays_told_too(m: Any) -> None:
     assert "keyed" in lab.serve("again").output["output"]
 
 
-@rule
+@rule  # engine.md H1
 def test_what_was_told_of_a_key_of_its_own_stays_told_in_a_later_step(m: Any) -> None:
-    """§5: the step that heard of the unknown outcome is the one whose history it is."""
+    """The step that heard of the unknown outcome is the one whose history it is."""
     order = m.Tool("order", "unsafe", lambda args, key: 1 / 0, key="order-{id}")
 
     def agent(run: Any) -> Any:
@@ -398,25 +398,25 @@ def test_what_was_told_of_a_key_of_its_own_stays_told_in_a_later_step(m: Any) ->
     assert "completed" == lab.serve().status
 
 
-@rule
+@rule  # engine.md H6
 def test_a_hook_is_asked_when_a_tool_fails(m: Any) -> None:
-    """§5: it timed out, but it did happen: that is a result, before anyone is told of a failure."""
+    """It timed out, but it did happen: that is a result, before anyone is told of a failure."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), {("unsafe", 1): ["lost"]}, find=True)
     assert "completed" == lab.serve().status and ["tool.started", "tool.completed"] == events_of(lab, "tool.")
 
 
-@rule
+@rule  # engine.md V4
 def test_the_testimony_of_a_fenced_owner_answers_the_question(m: Any) -> None:
-    """§6: the run waits for a word about a call; the owner that slept in it brings the word."""
+    """The run waits for a word about a call; the owner that slept in it brings the word."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
     crash_at(lab, "after effect", kind="stall")
     lab.say = None  # type: ignore[assignment]
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md V4
 def test_the_testimony_of_a_fenced_owner_reaches_the_line(m: Any) -> None:
-    """§5: its run was given up and retried, and the retry heard that nobody knows. It wakes: the next one knows."""
+    """Its run was given up and retried, and the retry heard that nobody knows. It wakes: the next one knows."""
 
     def give_up(where: str) -> None:
         lab.disown("r")
@@ -433,9 +433,9 @@ def test_the_testimony_of_a_fenced_owner_reaches_the_line(m: Any) -> None:
     assert "completed" == lab.serve("three").status and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md V3
 def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
-    """§4: the owner may still end the call itself."""
+    """The owner may still end the call itself."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -447,9 +447,9 @@ def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
     assert lab.serve().output["error"]["type"] in ("Refused", "NotAllowed")
 
 
-@rule
+@rule  # engine.md L1
 def test_a_line_has_one_newest_run(m: Any) -> None:
-    """§5: two retries of one run would both send what did not happen."""
+    """Two retries of one run would both send what did not happen."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
     crash_at(lab, "before effect")
     lab.serve()
@@ -462,9 +462,9 @@ def test_a_line_has_one_newest_run(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md L2
 def test_a_retry_enters_an_open_step_again(m: Any) -> None:
-    """§5: nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
+    """Nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
     lab = bench(
         m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]), on_unknown="fail"
     )
@@ -477,7 +477,7 @@ def test_a_retry_enters_an_open_step_again(m: Any) -> None:
     assert ["q1"] == lab.world.paid
 
 
-@rule
+@rule  # engine.md W5
 def test_an_old_yes_is_not_for_a_later_question(m: Any) -> None:
     """R84: the same question in the next turn of a loop, and in a retry after a failure, is a new one."""
 
@@ -501,9 +501,9 @@ def test_an_old_yes_is_not_for_a_later_question(m: Any) -> None:
     )
 
 
-@rule
+@rule  # engine.md X1
 def test_a_stop_can_not_be_swallowed(m: Any) -> None:
-    """§5: whoever catches everything has still been stopped."""
+    """Whoever catches everything has still been stopped."""
 
     def agent(run: Any) -> str:
         with run.step("a"):
@@ -520,7 +520,7 @@ def test_a_stop_can_not_be_swallowed(m: Any) -> None:
     assert not lab.world.effects and not lab.events("message.appended")
 
 
-@rule
+@rule  # engine.md V6
 def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
     """R81: three recoveries without progress; with progress in between, any number."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
@@ -543,9 +543,9 @@ def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
     assert "completed" == lab.store.state("r").status
 
 
-@rule
+@rule  # engine.md C3
 def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
-    """§5: in another step its result is given back; other arguments under the same key are refused."""
+    """In another step its result is given back; other arguments under the same key are refused."""
     lab = bench(
         m,
         lambda run: [run.do("a", lambda: run.call(order, id=7, x=1)), run.do("b", lambda: run.call(order, id=7, x=1))],
@@ -558,18 +558,18 @@ def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
     assert "KeyReused" == lab.serve("two").output["error"]["type"]
 
 
-@rule
+@rule  # engine.md V1
 def test_a_finished_run_gives_its_output_and_a_busy_one_is_left_alone(m: Any) -> None:
-    """§5, §6: the agent isn't called."""
+    """The agent isn't called."""
     lab = bench(m, lambda run: run.complete("out"))
     assert {"output": "out"} == lab.serve().output == lab.journal.run(lambda run: 1 / 0, "r").output
     lab.agent = lambda run: lab.journal.run(lab.agent, "busy")
     assert "RunBusy" == lab.journal.run(lab.agent, "busy").output["error"]["type"]
 
 
-@rule
+@rule  # engine.md L4
 def test_a_fork_begins_between_steps(m: Any) -> None:
-    """§5: with what was completed, and none of the calls, answers and questions of the open step."""
+    """With what was completed, and none of the calls, answers and questions of the open step."""
 
     def agent(run: Any) -> Any:
         first = run.do("a", lambda: use(run, lab, "unsafe"))
@@ -590,7 +590,7 @@ def test_a_fork_begins_between_steps(m: Any) -> None:
     assert ["approval.requested", "approval.resolved"] == events_of(lab, "approval.", "f")
 
 
-@rule
+@rule  # engine.md W1
 def test_the_first_answer_counts(m: Any) -> None:
     """R132, R133: a second one is refused, as is one after the end."""
     lab = bench(m, lambda run: run.ask("ok?", x=1))
@@ -603,9 +603,9 @@ def test_the_first_answer_counts(m: Any) -> None:
         lab.journal.answer("r", id, "approved")
 
 
-@rule
+@rule  # engine.md X9
 def test_a_cancel_wins_against_an_intent(m: Any) -> None:
-    """§6: it arrives while the owner is about to write its intent; it beats a resume, too."""
+    """It arrives while the owner is about to write its intent; it beats a resume, too."""
     for where, tools in (("before tool.started", []), ("after tool.started", ["tool.started", "tool.completed"])):
         lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "unsafe"), use(run, lab, "unsafe", 2)]))
         lab.cancelled = lambda where: lab.journal.cancel("r")  # type: ignore[attr-defined]
@@ -613,18 +613,18 @@ def test_a_cancel_wins_against_an_intent(m: Any) -> None:
         assert "cancelled" == lab.serve().status and tools == events_of(lab, "tool.")
 
 
-@rule
+@rule  # engine.md A5
 def test_a_stalled_owner_in_each_place(m: Any) -> None:
-    """§6: the other one finishes, the first one changes nothing."""
+    """The other one finishes, the first one changes nothing."""
     for name, kind in (("plain", "stall_long"), ("asks", "stall")):
         base = uninterrupted(m, SAMPLES[name])
         for first in range(1, base.world.ticks + 1):
             alike(base, Lab(m, SAMPLES[name], {first: kind}), "answers")
 
 
-@rule
+@rule  # engine.md H2
 def test_the_table_of_what_a_recorded_call_gives_back(m: Any) -> None:
-    """§5: 4 policies x 5 records x 2 situations."""
+    """4 policies x 5 records x 2 situations."""
     told = {"ok": "result", "never": "CallFailed", "did not happen": "CallFailed"}
     later = {("unsafe", "never"): "CallOutcomeUnknown"}  # whatever else failed is sent again and succeeds
 
@@ -674,9 +674,9 @@ def stopped(lab: Lab, stop: type[BaseException]) -> None:
         lab.serve()
 
 
-@rule
+@rule  # engine.md C3
 def test_a_key_of_its_own_asked_for_twice_in_flight(m: Any) -> None:
-    """§5: one effect and one end, told to both, and to both again; with other arguments beside it, it is reused."""
+    """One effect and one end, told to both, and to both again; with other arguments beside it, it is reused."""
 
     def agent(run: Any) -> list[str]:
         with run.step("a"):
@@ -695,9 +695,9 @@ def test_a_key_of_its_own_asked_for_twice_in_flight(m: Any) -> None:
     assert not lab.events("tool.started")
 
 
-@rule
+@rule  # engine.md C3
 def test_a_key_of_its_own_is_of_one_tool(m: Any) -> None:
-    """§5: a refund isn't answered with the receipt of the charge, in its step or in a later one."""
+    """A refund isn't answered with the receipt of the charge, in its step or in a later one."""
     charge, refund = (m.Tool(name, "keyed", lambda args, key: name, key="order-{id}") for name in ("charge", "refund"))
     for lab in (
         bench(m, lambda run: run.do("a", lambda: [run.call(charge, id=7), run.call(refund, id=7)])),
@@ -708,9 +708,9 @@ def test_a_key_of_its_own_is_of_one_tool(m: Any) -> None:
         assert "KeyReused" == lab.serve().output["error"]["type"]
 
 
-@rule
+@rule  # engine.md W3
 def test_a_word_that_comes_just_before_the_run_waits_wakes_it(m: Any) -> None:
-    """§5: the fenced owner testifies while its successor is about to wait for just that."""
+    """The fenced owner testifies while its successor is about to wait for just that."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
     crash_at(lab, "before tool.completed")
     with suppress(m.Crash):
@@ -723,9 +723,9 @@ def test_a_word_that_comes_just_before_the_run_waits_wakes_it(m: Any) -> None:
     assert {"output": "late"} == lab.journal.run(lab.agent, "r").output
 
 
-@rule
+@rule  # engine.md F2
 def test_what_was_handled_stays_handled_in_a_new_round_and_in_a_retry(m: Any) -> None:
-    """§5: plan A failed, plan B sent something and failed too: plan B is gone on with, and A isn't tried beside it."""
+    """Plan A failed, plan B sent something and failed too: plan B is gone on with, and A isn't tried beside it."""
 
     def agent(run: Any) -> Any:
         try:
@@ -742,9 +742,9 @@ def test_what_was_handled_stays_handled_in_a_new_round_and_in_a_retry(m: Any) ->
         assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md F3
 def test_the_step_whose_failure_left_the_agent_is_tried_anew(m: Any) -> None:
-    """§5: as itself, or as the reason of the agent's own exception; else no retry would ever get on."""
+    """As itself, or as the reason of the agent's own exception; else no retry would ever get on."""
     for wrap in (lambda failure: failure, lambda failure: RuntimeError("no use")):
 
         def agent(run: Any, wrap: Callable[[Exception], Exception] = wrap) -> Any:
@@ -759,9 +759,9 @@ def test_the_step_whose_failure_left_the_agent_is_tried_anew(m: Any) -> None:
         assert "completed" == lab.serve("two").status
 
 
-@rule
+@rule  # engine.md F2
 def test_a_block_whose_failure_was_handled_fails_again(m: Any) -> None:
-    """§5: plan B is complete, and a crash after it doesn't make plan A worth another try."""
+    """Plan B is complete, and a crash after it doesn't make plan A worth another try."""
 
     def agent(run: Any) -> None:
         try:
@@ -776,9 +776,9 @@ def test_a_block_whose_failure_was_handled_fails_again(m: Any) -> None:
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md S4
 def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
-    """§5: neither a step that doesn't look takes it, nor an entry that looked and isn't the one that completes."""
+    """Neither a step that doesn't look takes it, nor an entry that looked and isn't the one that completes."""
 
     def agent(run: Any) -> Any:
         run.ask("go?", x=3)
@@ -792,16 +792,16 @@ def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
     assert ["blind", ["stop"], []] == lab.serve().output["output"]
 
 
-@rule
+@rule  # engine.md S12
 def test_a_question_outside_a_step_is_a_step_of_its_own_name(m: Any) -> None:
-    """§5: a yes to `deploy` isn't the result of the step `deploy`."""
+    """A yes to `deploy` isn't the result of the step `deploy`."""
     lab = bench(m, lambda run: [run.ask("deploy", x=3), run.do("deploy", lambda: "deployed")][1])
     assert {"output": "deployed"} == lab.serve().output
 
 
-@rule
+@rule  # engine.md F1
 def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
-    """§5: who retries failures retries neither; after a crash the agent is told the same."""
+    """Who retries failures retries neither; after a crash the agent is told the same."""
 
     def unknown(run: Any) -> None:
         with suppress(m.CallFailed):
@@ -825,9 +825,9 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
     assert 3 == len(lab.events("step.failed"))
 
 
-@rule
+@rule  # engine.md C4
 def test_a_clock_in_a_text_is_a_clock_too(m: Any) -> None:
-    """§5: a time in a text may differ, nothing else: Rome doesn't get the weather of Paris, 3 + 5 isn't 4."""
+    """A time in a text may differ, nothing else: Rome doesn't get the weather of Paris, 3 + 5 isn't 4."""
     for texts, paid in (
         (["rain at 9:05?", "rain at 10:30?"], 1),
         (["on 2026-01-02 at 23:59:59.9, now 1767312000?", "on 2026-01-03 at 00:00:01.2, now 1767398401?"], 1),
@@ -843,9 +843,9 @@ def test_a_clock_in_a_text_is_a_clock_too(m: Any) -> None:
         assert paid == len(lab.world.paid)
 
 
-@rule
+@rule  # engine.md C5
 def test_answers_go_by_the_order_of_asking(m: Any) -> None:
-    """§5: two tasks ask, each with a clock, and the second one's answer comes first: they don't swap after a crash."""
+    """Two tasks ask, each with a clock, and the second one's answer comes first: they don't swap after a crash."""
     model = m.Tool("m", "model", lambda args, key: lab.world.act("model", key, f"about {args['request']['q']}"))
 
     def gather(run: Any, *questions: str) -> dict[str, Any]:
@@ -866,9 +866,9 @@ def test_answers_go_by_the_order_of_asking(m: Any) -> None:
         assert paid == len(lab.world.paid)
 
 
-@rule
+@rule  # engine.md C5
 def test_a_question_that_failed_keeps_its_place(m: Any) -> None:
-    """§5: in the next attempt of the step it is asked again, and the known answer is for the one after it."""
+    """In the next attempt of the step it is asked again, and the known answer is for the one after it."""
 
     def agent(run: Any) -> Any:
         for _ in range(2):
@@ -890,9 +890,9 @@ def test_a_question_that_failed_keeps_its_place(m: Any) -> None:
     assert ["on 2026-01-01", "on 2026-01-02", "on 2026-01-01"] == lab.world.paid
 
 
-@rule
+@rule  # engine.md H4
 def test_an_answer_that_made_the_step_fail_is_forgotten(m: Any) -> None:
-    """§5: else it would do so for ever. An answer before a call that was sent stays: the call rests on it."""
+    """Else it would do so for ever. An answer before a call that was sent stays: the call rests on it."""
     mail = m.Tool("mail", "unsafe", lambda args, key: lab.world.act("unsafe", key, "sent"))
     poll = m.Tool("poll", "idempotent", lambda args, key: next(answers))
 
@@ -920,9 +920,9 @@ def test_an_answer_that_made_the_step_fail_is_forgotten(m: Any) -> None:
         assert 1 == len(lab.world.effects) and not [*answers]
 
 
-@rule
+@rule  # engine.md H6
 def test_a_hook_that_raises_or_does_not_know_has_said_nothing(m: Any) -> None:
-    """§5: after a failure the call isn't sent again, and after a crash a person is asked; there is one effect."""
+    """After a failure the call isn't sent again, and after a crash a person is asked; there is one effect."""
 
     def broken(args: Any, key: str) -> Any:
         raise OSError("no network")
@@ -939,9 +939,9 @@ def test_a_hook_that_raises_or_does_not_know_has_said_nothing(m: Any) -> None:
             lab.judge()
 
 
-@rule
+@rule  # engine.md V2
 def test_a_person_speaks_for_a_tool_that_the_process_does_not_know(m: Any) -> None:
-    """§6: a deploy without the tool doesn't fall over: what was recorded of the call says that a person is asked."""
+    """A deploy without the tool doesn't fall over: what was recorded of the call says that a person is asked."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="ask")
     crash_at(lab, "before tool.completed")
     with suppress(m.Crash):
@@ -952,9 +952,9 @@ def test_a_person_speaks_for_a_tool_that_the_process_does_not_know(m: Any) -> No
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md V2
 def test_a_tool_that_the_process_does_not_know_is_judged_by_its_record(m: Any) -> None:
-    """§6: a call whose tool is gone fails the run if it was recorded so; nothing is sent."""
+    """A call whose tool is gone fails the run if it was recorded so; nothing is sent."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
     crash_at(lab, "before tool.completed")
     with suppress(m.Crash):
@@ -966,9 +966,9 @@ def test_a_tool_that_the_process_does_not_know_is_judged_by_its_record(m: Any) -
     assert ("failed", 1) == (lab.store.state("r").status, len(lab.world.effects))
 
 
-@rule
+@rule  # engine.md X3
 def test_a_mistake_fails_nothing(m: Any) -> None:
-    """§5: whoever runs the agent gets it, swallowed or not; the step that it left stays open, fixed code goes on."""
+    """Whoever runs the agent gets it, swallowed or not; the step that it left stays open, fixed code goes on."""
 
     def agent(run: Any, nested: bool = True) -> Any:
         with suppress(Exception), run.step("a"):
@@ -985,9 +985,9 @@ def test_a_mistake_fails_nothing(m: Any) -> None:
     assert 1 == len(lab.world.effects) and not lab.events("step.failed", "run.failed")
 
 
-@rule
+@rule  # engine.md S7
 def test_a_loop_over_items_survives_a_crash(m: Any) -> None:
-    """§5: each item has its step; `each` leaves out the done ones, and one that failed and was left is told again."""
+    """Each item has its step; `each` leaves out the done ones, and one that failed and was left is told again."""
 
     def agent(run: Any) -> None:
         for x in run.each("mail", [1, 2, 3]):
@@ -1004,9 +1004,9 @@ def test_a_loop_over_items_survives_a_crash(m: Any) -> None:
         assert base.world.effects == lab.world.effects
 
 
-@rule
+@rule  # engine.md F3
 def test_a_retry_tries_again_what_it_is_told_to(m: Any) -> None:
-    """§5: a summary of failures that were handled fails a retry at once, unless a person names the steps."""
+    """A summary of failures that were handled fails a retry at once, unless a person names the steps."""
 
     def agent(run: Any) -> None:
         failed = []
@@ -1027,9 +1027,9 @@ def test_a_retry_tries_again_what_it_is_told_to(m: Any) -> None:
     assert ("completed", 3) == (lab.serve("three").status, len(lab.world.effects))
 
 
-@rule
+@rule  # engine.md S10
 def test_a_loop_on_variables_of_a_dead_process_is_stopped(m: Any) -> None:
-    """§5: `for i in range(3)` begins at 0, the log is at turn 2 or 3: the next mail would be one that was sent."""
+    """`for i in range(3)` begins at 0, the log is at turn 2 or 3: the next mail would be one that was sent."""
 
     def agent(run: Any) -> None:
         for i in range(3):
@@ -1045,9 +1045,9 @@ def test_a_loop_on_variables_of_a_dead_process_is_stopped(m: Any) -> None:
     assert "completed" == lab.serve().status and 3 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md S10
 def test_a_loop_that_looks_where_it_is_goes_on(m: Any) -> None:
-    """§5: at memory, context or signals, before its turn or in it, but before it does anything."""
+    """At memory, context or signals, before its turn or in it, but before it does anything."""
     looks = [lambda run: run.memory, lambda run: run.context, lambda run: run.signals()]
     for look, inside in [(looks[0], False), *((look, True) for look in looks)]:
 
@@ -1064,9 +1064,9 @@ def test_a_loop_that_looks_where_it_is_goes_on(m: Any) -> None:
         assert "completed" == lab.serve().status and 2 == lab.store.state("r").uses["turn"]
 
 
-@rule
+@rule  # engine.md S10
 def test_a_loop_that_fails_before_it_has_looked_fails(m: Any) -> None:
-    """§5: a failure does no harm, and is told to the agent as any."""
+    """A failure does no harm, and is told to the agent as any."""
 
     def agent(run: Any) -> None:
         with suppress(m.StepFailed), run.step("turn", repeat=True):
@@ -1078,9 +1078,9 @@ def test_a_loop_that_fails_before_it_has_looked_fails(m: Any) -> None:
     assert "completed" == lab.serve().status and 1 == len(lab.events("step.failed"))
 
 
-@rule
+@rule  # engine.md D3
 def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
-    """§5: it diverges at the second one; the same question in a new attempt of the step is another matter."""
+    """It diverges at the second one; the same question in a new attempt of the step is another matter."""
     lab = bench(m, lambda run: run.do("a", lambda: run.ask("deploy?", x=3, at=next(lab.clock))))
     stopped(lab, m.StepDiverged)
     assert 1 == len(lab.events("approval.requested"))
@@ -1098,9 +1098,9 @@ def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
     assert "completed" == lab.serve().status and 2 == len(lab.events("approval.requested"))
 
 
-@rule
+@rule  # engine.md D3
 def test_nothing_is_sent_in_place_of_a_question(m: Any) -> None:
-    """§5: a person was asked, and the step that is entered again acts without the answer: it is stopped before."""
+    """A person was asked, and the step that is entered again acts without the answer: it is stopped before."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else run.ask("ok?", x=3)))
     lab.coins = iter([0, 1, 0])
     stopped(lab, m.StepDiverged)
@@ -1108,9 +1108,9 @@ def test_nothing_is_sent_in_place_of_a_question(m: Any) -> None:
     assert "completed" == lab.serve().status
 
 
-@rule
+@rule  # engine.md V3
 def test_a_person_speaks_to_the_newest_run_of_a_line(m: Any) -> None:
-    """§5: a word to its parent would be lost on a retry; the owner that slept may speak to its own run at any time."""
+    """A word to its parent would be lost on a retry; the owner that slept may speak to its own run at any time."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
     crash_at(lab, "before effect")
     (call,) = lab.serve().unresolved()
@@ -1123,9 +1123,9 @@ def test_a_person_speaks_to_the_newest_run_of_a_line(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md S6
 def test_an_id_is_of_one_kind(m: Any) -> None:
-    """§5: a `do` of the same name would give back the nothing that a block has left, or a block be skipped for it."""
+    """A `do` of the same name would give back the nothing that a block has left, or a block be skipped for it."""
 
     def ask(run: Any, kind: str) -> None:
         if kind == "do":
@@ -1138,9 +1138,9 @@ def test_an_id_is_of_one_kind(m: Any) -> None:
         stopped(lab, m.PlanChanged)
 
 
-@rule
+@rule  # engine.md L2
 def test_a_retry_tells_an_open_step_its_history(m: Any) -> None:
-    """§5: the agent was told that the first way failed, and took the second: the retry doesn't try the first one."""
+    """The agent was told that the first way failed, and took the second: the retry doesn't try the first one."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -1157,9 +1157,9 @@ def test_a_retry_tells_an_open_step_its_history(m: Any) -> None:
     assert {"output": "by hand"} == lab.serve("two").output and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md C5
 def test_a_second_try_that_was_in_flight_is_gone_on_with(m: Any) -> None:
-    """§5: it failed, was asked for again, and the process died: with a clock in it, it is still no third call."""
+    """It failed, was asked for again, and the process died: with a clock in it, it is still no third call."""
 
     def agent(run: Any) -> Any:
         with run.step("a"):
@@ -1173,9 +1173,9 @@ def test_a_second_try_that_was_in_flight_is_gone_on_with(m: Any) -> None:
         assert 1 == len({event.data["call_id"] for event in lab.events("model.started")})
 
 
-@rule
+@rule  # engine.md F2
 def test_a_failure_is_told_once_whatever_comes_in_between(m: Any) -> None:
-    """§5: a signal that arrives with it doesn't make it another failure: the second try is a real one."""
+    """A signal that arrives with it doesn't make it another failure: the second try is a real one."""
 
     def agent(run: Any) -> Any:
         for _ in range(2):
@@ -1189,9 +1189,9 @@ def test_a_failure_is_told_once_whatever_comes_in_between(m: Any) -> None:
     assert "told twice" != lab.serve().output["output"]
 
 
-@rule
+@rule  # engine.md L4
 def test_a_fork_has_not_failed_yet(m: Any) -> None:
-    """§5: it starts behind the last completed step, before the failure that its parent has handled."""
+    """It starts behind the last completed step, before the failure that its parent has handled."""
 
     def agent(run: Any) -> Any:
         run.do("a", list)
@@ -1207,9 +1207,9 @@ def test_a_fork_has_not_failed_yet(m: Any) -> None:
     assert {"output": "plan B"} != lab.serve("f").output
 
 
-@rule
+@rule  # engine.md L2
 def test_a_retry_has_the_inbox_of_its_parent(m: Any) -> None:
-    """§5: a signal that arrived while the parent's step ran is older than the first step of the retry."""
+    """A signal that arrived while the parent's step ran is older than the first step of the retry."""
     lab = bench(
         m, lambda run: run.do("a", lambda: [use(run, lab, "keyed"), run.signals()][1]), {("keyed", 1): ["never"]}
     )
@@ -1220,9 +1220,9 @@ def test_a_retry_has_the_inbox_of_its_parent(m: Any) -> None:
     assert {"output": ["after tool.started"]} == lab.serve("two").output
 
 
-@rule
+@rule  # engine.md F3
 def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
-    """§5: a loop goes on after a failed item and raises it at the end, alone or in a group: a retry tries it anew."""
+    """A loop goes on after a failed item and raises it at the end, alone or in a group: a retry tries it anew."""
 
     def agent(run: Any, wrap: Callable[[list[Any]], Exception]) -> None:
         failures = []
@@ -1243,9 +1243,9 @@ def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
         assert 3 == len(lab.world.effects) and 4 == len(lab.events("tool.started"))
 
 
-@rule
+@rule  # engine.md F2
 def test_a_failure_that_was_handled_before_stays_handled(m: Any) -> None:
-    """§5: it was mended, and the second one of the same step left the agent: a retry doesn't pass over the mending."""
+    """It was mended, and the second one of the same step left the agent: a retry doesn't pass over the mending."""
 
     def agent(run: Any) -> Any:
         try:
@@ -1260,9 +1260,9 @@ def test_a_failure_that_was_handled_before_stays_handled(m: Any) -> None:
     assert "mended" == lab.serve("two").output["output"][0]
 
 
-@rule
+@rule  # engine.md S2
 def test_messages_and_plan_of_an_open_step_are_not_seen_between_steps(m: Any) -> None:
-    """§5: a crash left them in the overlay; outside the step there is the base alone."""
+    """A crash left them in the overlay; outside the step there is the base alone."""
     seen: list[Any] = []
 
     def agent(run: Any) -> None:
@@ -1278,9 +1278,9 @@ def test_messages_and_plan_of_an_open_step_are_not_seen_between_steps(m: Any) ->
     assert [[0, {}], [0, {}]] == seen
 
 
-@rule
+@rule  # engine.md S2
 def test_what_an_entry_wrote_is_gone_when_its_step_is_entered_again(m: Any) -> None:
-    """§5: the second entry goes another way, and nothing of the first one is left in the context."""
+    """The second entry goes another way, and nothing of the first one is left in the context."""
 
     def agent(run: Any) -> None:
         with run.step("a"):
@@ -1296,9 +1296,9 @@ def test_what_an_entry_wrote_is_gone_when_its_step_is_entered_again(m: Any) -> N
     assert {"messages": [], "memory": {}, "plan": {}} == lab.serve().context
 
 
-@rule
+@rule  # engine.md H5
 def test_an_attempt_that_did_nothing_frees_no_other(m: Any) -> None:
-    """§5: the first may have happened, the second did not, and the key is forgotten: there is no third one."""
+    """The first may have happened, the second did not, and the key is forgotten: there is no third one."""
     tries: list[str] = []
 
     def send(args: Any, key: str) -> None:
@@ -1314,9 +1314,9 @@ def test_an_attempt_that_did_nothing_frees_no_other(m: Any) -> None:
     assert (2, 1) == (len(tries), len(lab.world.effects))
 
 
-@rule
+@rule  # engine.md C7
 def test_a_tool_has_a_copy_of_its_arguments(m: Any) -> None:
-    """§5: what it does to them isn't what the next attempt is begun with."""
+    """What it does to them isn't what the next attempt is begun with."""
     heard: list[Any] = []
 
     def poll(args: Any, key: str) -> str:
@@ -1331,9 +1331,9 @@ def test_a_tool_has_a_copy_of_its_arguments(m: Any) -> None:
     assert [["one"]] * 3 == heard == [event.data["args"]["items"] for event in lab.events("tool.started")]
 
 
-@rule
+@rule  # engine.md C4
 def test_a_number_is_a_clock_from_ten_digits_on(m: Any) -> None:
-    """§5: seconds since 1970 may differ in a request that is asked again, no other number may."""
+    """Seconds since 1970 may differ in a request that is asked again, no other number may."""
     for numbers, paid in (([1767312000, 1767398401], 1), ([4, 5], 2)):
         asks = iter(numbers)
         think = lambda request: lab.world.act("model", str(request["q"]), f"answer to {request['q']}")  # noqa: E731
@@ -1346,9 +1346,9 @@ def test_a_number_is_a_clock_from_ten_digits_on(m: Any) -> None:
         assert paid == len(lab.world.paid)
 
 
-@rule
+@rule  # engine.md C6
 def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
-    """§5: its id is that of `ask <action>`, so that a tool of the same name and arguments is the first of its kind."""
+    """Its id is that of `ask <action>`, so that a tool of the same name and arguments is the first of its kind."""
     lab = bench(m, lambda run: run.do("a", lambda: [run.ask("unsafe", x=3), use(run, lab, "unsafe", 3)]))
     lab.serve()
     (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
@@ -1356,9 +1356,9 @@ def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
     assert m.key_of("r", "a", "unsafe", {"x": 3}) == called.data["call_id"]
 
 
-@rule
+@rule  # engine.md S10
 def test_a_loop_that_has_not_looked_writes_nothing(m: Any) -> None:
-    """§5: the first thing that its later turn does is what it is stopped at, a message as well as a call."""
+    """The first thing that its later turn does is what it is stopped at, a message as well as a call."""
 
     def agent(run: Any) -> None:
         for i in range(2):
@@ -1371,7 +1371,7 @@ def test_a_loop_that_has_not_looked_writes_nothing(m: Any) -> None:
     assert 1 == len(lab.events("message.appended"))
 
 
-@rule
+@rule  # engine.md S11
 def test_what_may_be_left_out_before_a_step(m: Any) -> None:
     """R126: a `do` is stopped if it is new, has no key, and one without a key that sent something was left out."""
 
@@ -1409,9 +1409,9 @@ def told(run: Any, lab: Lab) -> Any:
     return None
 
 
-@rule
+@rule  # engine.md L4
 def test_a_fork_counts_the_attempts_of_its_place(m: Any) -> None:
-    """§5: those that a step had failed when its base last completed one; not those that came after."""
+    """Those that a step had failed when its base last completed one; not those that came after."""
 
     def agent(run: Any) -> None:
         for name, done in (("b", "c"), ("d", "")):
@@ -1437,9 +1437,9 @@ def test_a_fork_counts_the_attempts_of_its_place(m: Any) -> None:
     assert [("b", 3), ("d", 1)] == [(data["id"], data["attempt"]) for data in started]
 
 
-@rule
+@rule  # engine.md W6
 def test_a_cancelled_wait_is_ended_and_its_retry_asks_anew(m: Any) -> None:
-    """§6: nothing need have come; the question that nobody answered is not the retry's."""
+    """Nothing need have come; the question that nobody answered is not the retry's."""
     lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", x=3)))
     assert "waiting" == lab.journal.run(lab.agent, "r").status
     lab.journal.cancel("r")
@@ -1449,9 +1449,9 @@ def test_a_cancelled_wait_is_ended_and_its_retry_asks_anew(m: Any) -> None:
     assert ["approval.requested"] == events_of(lab, "approval.", "two")
 
 
-@rule
+@rule  # engine.md S4
 def test_an_attempt_that_failed_takes_no_signals(m: Any) -> None:
-    """§5: the next one sees them, too."""
+    """The next one sees them, too."""
     seen: list[Any] = []
 
     def agent(run: Any) -> None:
@@ -1468,7 +1468,7 @@ def test_an_attempt_that_failed_takes_no_signals(m: Any) -> None:
     assert [["stop"], ["stop"]] == seen
 
 
-@rule
+@rule  # engine.md V6
 def test_a_step_that_ends_and_a_wait_are_progress(m: Any) -> None:
     """R81: a run that dies once between any two of them is never given up."""
 
@@ -1503,9 +1503,9 @@ def test_a_step_that_ends_and_a_wait_are_progress(m: Any) -> None:
         assert ("completed", len(nth)) == (lab.store.state("r").status, len(lab.events("run.requeued"))), where
 
 
-@rule
+@rule  # engine.md L4
 def test_a_fork_of_a_retry_has_not_failed_yet(m: Any) -> None:
-    """§5: it starts behind the last completed step of the line, also if that is in no run of it."""
+    """It starts behind the last completed step of the line, also if that is in no run of it."""
 
     def agent(run: Any) -> Any:
         with suppress(m.StepFailed):
@@ -1521,9 +1521,9 @@ def test_a_fork_of_a_retry_has_not_failed_yet(m: Any) -> None:
     assert [1] == [event.data["attempt"] for event in lab.store.log["f"] if event.type == "step.started"]
 
 
-@rule
+@rule  # engine.md V4
 def test_a_late_word_is_about_its_own_attempt(m: Any) -> None:
-    """§6: the first owner sent nothing, the second one sent under the same key and died, and the key is forgotten."""
+    """The first owner sent nothing, the second one sent under the same key and died, and the key is forgotten."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")))
     crash_at(lab, "before effect", kind="stall")
     crash_at(lab, "before tool.completed")
@@ -1536,9 +1536,9 @@ def test_a_late_word_is_about_its_own_attempt(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md X3
 def test_a_mistake_between_steps_ends_nothing(m: Any) -> None:
-    """§5: a `do` that is asked for twice; the run is released, and mended code goes on where it was."""
+    """A `do` that is asked for twice; the run is released, and mended code goes on where it was."""
     lab = bench(m, lambda run: [run.do("a", lambda: use(run, lab, "unsafe")) for _ in range(2)])
     stopped(lab, m.StepDone)
     assert "queued" == lab.store.state("r").status
@@ -1546,9 +1546,9 @@ def test_a_mistake_between_steps_ends_nothing(m: Any) -> None:
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
 
 
-@rule
+@rule  # engine.md H8
 def test_what_can_not_happen_twice_is_tried_again_within_the_ask(m: Any) -> None:
-    """§5: a transient failure of a keyed call isn't told while its key lives; that of an unsafe one is told at once."""
+    """A transient failure of a keyed call isn't told while its key lives; that of an unsafe one is told at once."""
     for policy, ends, attempts, failures in (
         ("idempotent", ["late"], 2, 0),
         ("transactional", ["late"], 2, 0),
@@ -1562,9 +1562,9 @@ def test_what_can_not_happen_twice_is_tried_again_within_the_ask(m: Any) -> None
         assert (attempts, failures) == (len(lab.events("tool.started")), len(lab.events("step.failed"))), policy
 
 
-@rule
+@rule  # engine.md L3
 def test_a_restart_begins_anew(m: Any) -> None:
-    """§5: no message of its base is in its context, and no step of it has a kind."""
+    """No message of its base is in its context, and no step of it has a kind."""
     seen: list[int] = []
 
     def agent(run: Any) -> None:
@@ -1581,9 +1581,9 @@ def test_a_restart_begins_anew(m: Any) -> None:
     assert [0, 0] == seen
 
 
-@rule
+@rule  # engine.md L4
 def test_a_fork_knows_nothing_of_what_came_after(m: Any) -> None:
-    """§5: a step that its base began later may be of another kind."""
+    """A step that its base began later may be of another kind."""
 
     def agent(run: Any) -> None:
         run.do("a", list)
@@ -1598,9 +1598,9 @@ def test_a_fork_knows_nothing_of_what_came_after(m: Any) -> None:
     assert {"output": "done"} == lab.serve("f").output
 
 
-@rule
+@rule  # engine.md F4
 def test_the_third_round_is_the_last(m: Any) -> None:
-    """§5: a transient failure that leaves the agent again and again ends the run."""
+    """A transient failure that leaves the agent again and again ends the run."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")), {("idempotent", 1): ["late"] * 20})
     assert "failed" == lab.serve().status
     assert (3, 2) == (len(lab.events("step.failed")), len(lab.events("run.retry_scheduled")))
