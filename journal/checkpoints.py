@@ -49,7 +49,7 @@ _ENDS = frozenset(
 
 
 SEAL: Final = 2
-"""How a state becomes bytes. The first way sorted the keys of all that is in it, so what it wrote isn't used any more."""
+"""How a state becomes bytes. The first way sorted all keys of a state, so what it wrote isn't used any more."""
 
 
 def fold_name(kind: type[Projection]) -> str:

@@ -405,7 +405,7 @@ BEFORE_IT = ["zebra", "ant", "mole"]
     ((e.MemoryReset(), e.MemorySet("mole", 1), e.MemorySet("ant", 1)), ["mole", "ant"]),
 ])  # fmt: skip
 def test_memory_has_the_order_of_a_dict(events, expected):
-    """A new key comes last, one that is set again keeps its place, a deleted one comes last; a failed step undoes it."""
+    """A new key comes last, one that is set again keeps its place, a deleted one is last; a failed step undoes all."""
     before = [e.MemorySet(key, n) for n, key in enumerate(BEFORE_IT)]
     for found, state in (
         (expected, fold(*before, *events)),
@@ -435,8 +435,8 @@ def test_a_dump_keeps_the_order_of_values():
     tags, budget = {"z": "1", "a": "2"}, {"usd": "1", "steps": 3}
     written = [
         (e.RunQueued("demo", None, plan=[task], tags=tags, budget=budget), 0), (generate.claim(1), 1), (step(), 1),
-        (e.MemorySet("k", ZEBRA_FIRST), 1), (done(), 1), (step(1, "b"), 1), (e.StepFailed(1, error, transient=False), 1),
-        (e.RunFailed(error, [], "error"), 1),
+        (e.MemorySet("k", ZEBRA_FIRST), 1), (done(), 1), (step(1, "b"), 1),
+        (e.StepFailed(1, error, transient=False), 1), (e.RunFailed(error, [], "error"), 1),
     ]  # fmt: skip
     state = RunState.load(orjson.loads(dumped(RunState.initial().fold(generate.as_records(written)))))
     found = state.memory.view["k"], state.plan.tasks, state.status.tags, state.status.budget, state.status.error
