@@ -119,7 +119,7 @@ class TableAudit:
             if name in _PRESENT:
                 same = (stored is None) is (expected is None)
             elif name == "tags":
-                same = stored in (expected, _sorted(expected))
+                same = stored in (expected, _sorted(derived.tags))
             else:
                 same = name == "head_hash" or stored == expected
             if not same:
