@@ -84,7 +84,7 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.ToolResolved: lambda v: f"{v.outcome} {v.note or ''}",
     e.MemorySet: lambda v: f"{v.key} = {value(v.value)}",
     e.MemoryDeleted: lambda v: v.key,
-    e.PromptPinned: lambda v: f"{v.fingerprint[:12]} {' '.join(sorted(v.layers))}",
+    e.PromptPinned: lambda v: f"{v.fingerprint[:12]} {' '.join(v.layers)}",
     e.PlanSet: lambda v: plural(len(v.tasks), "task"),
     e.PlanUpdated: lambda v: f"{v.task_id} {v.status}",
     e.ContextCompacted: lambda v: f"up to seq {v.upto_seq}: {value(v.summary)}",

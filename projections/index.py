@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import orjson
+
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.codec import digest_of
 from runjournal.log.store import Effect, StepEnd, Unknown
 
 from .calls import Call
-from .state import RunState, dump_bytes
+from .state import RunState
 
 INDEXED: Final = frozenset(
     ["step.started", "step.completed", "step.failed", "tool.started", "tool.completed", "tool.failed", "tool.resolved"]
@@ -71,5 +73,8 @@ def _happened(call: Call) -> bool:
 
 
 def args_sha256(args: object) -> str:
-    """SHA-256 in hex of a call's args: of their JSON with sorted keys; of a lost blob, what is left is its own."""
-    return args.sha256 if isinstance(args, BlobRef) else digest_of(dump_bytes(args))
+    """SHA-256 in hex of a call's args: of their JSON with sorted keys; of a lost blob, what is left is its own.
+
+    It says whether two calls are the same one, as equal args are in whatever order; the args themselves keep theirs.
+    """
+    return args.sha256 if isinstance(args, BlobRef) else digest_of(orjson.dumps(args, option=orjson.OPT_SORT_KEYS))

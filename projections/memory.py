@@ -29,9 +29,13 @@ def _value(entry: Entry) -> Json:
 
 @dataclass(slots=True)
 class Memory:
-    """Values over the inline bound are held as `BlobRef`; nobody changes a value in place."""
+    """Values over the inline bound are held as `BlobRef`; nobody changes a value in place.
 
-    VERSION: ClassVar[int] = 1
+    Keys stand in the order of a dict: a new one comes last, one that is set again keeps its place, one that was deleted
+    and is set again comes last.
+    """
+
+    VERSION: ClassVar[int] = 2
 
     base: dict[str, Entry] = field(default_factory=dict[str, Entry])
     overlay: dict[str, Entry] | None = None
@@ -40,14 +44,14 @@ class Memory:
 
     @property
     def committed(self) -> dict[str, Json]:
-        """What steps that completed have left, by key, sorted."""
-        return {key: _value(entry) for key, entry in sorted(self.base.items())}
+        """What steps that completed have left, by key, in the order of setting."""
+        return {key: _value(entry) for key, entry in self.base.items()}
 
     @property
     def view(self) -> dict[str, Json]:
-        """What the open step sees; the committed memory if none is open. Sorted by key."""
+        """What the open step sees, in the order of setting; the committed memory if none is open."""
         entries = self.base if self.overlay is None else self.overlay
-        return {key: _value(entry) for key, entry in sorted(entries.items())}
+        return {key: _value(entry) for key, entry in entries.items()}
 
     @property
     def bytes(self) -> int:
@@ -56,8 +60,10 @@ class Memory:
 
     def _put(self, key: str, entry: Entry | None) -> None:
         entries = self.base if self.overlay is None else self.overlay
-        grown = _size(key, entry) - _size(key, entries.pop(key, None))
-        if entry is not None:
+        grown = _size(key, entry) - _size(key, entries.get(key))
+        if entry is None:
+            entries.pop(key, None)
+        else:
             entries[key] = entry
         if self.overlay is None:
             self.base_bytes += grown

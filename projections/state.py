@@ -1,7 +1,8 @@
 """`RunState`: what all events of a run come to; and the engine that folds.
 
 A fold is a function of the events alone: folding a then b is folding a + b, and a dump, loaded, goes on as if it had
-never been written. Events of types that nothing here names change nothing.
+never been written. Order is part of a value: what has keys keeps them in the order in which the events brought them, in
+the state, in its dump and in what is loaded from that. Events of types that nothing here names change nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Projection(Protocol):
         ...
 
     def dump(self) -> Any:
-        """The state as a JSON value."""
+        """The state as a JSON value; the order of its keys is kept, and must follow from the events as well."""
         ...
 
     @classmethod
@@ -90,8 +91,8 @@ def unfoldable(record: RecordedEvent) -> Unfoldable:
 
 
 def dump_bytes(data: Any) -> bytes:
-    """A dump as bytes, the same everywhere: JSON with sorted keys."""
-    return orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+    """A dump as bytes: JSON, its keys in their own order, since a loop of an agent over a value goes by it."""
+    return orjson.dumps(data)
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class RunState:
     """
 
     NAME: ClassVar[str] = "run_state"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     run_id: str = ""
     offset: int = 0

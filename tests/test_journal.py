@@ -15,6 +15,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from same import exact
 
 from runjournal import CheckpointPolicy, Journal, Place, register
 from runjournal.engine.failures import StepFailed
@@ -114,7 +115,7 @@ def test_all_or_nothing(run, events):
     with pytest.raises(JournalError):
         run.append(R, [e.MemorySet("big", "x" * 70_000), *events] if events else [], epoch=1)
     assert before == image(run)
-    assert dump_bytes(run.replay(R).dump()) == dump_bytes(run.state(R).dump())
+    assert exact(run.replay(R).dump()) == exact(run.state(R).dump())
 
 
 def test_after_a_refusal_of_a_later_event(run):
@@ -185,7 +186,7 @@ def test_the_callers_value_is_copied(run):
     value["a"].append(2)
     run.append(R, [e.StepCompleted(0)], epoch=1)
     assert ({"k": {"a": [1]}}, {"a": [1]}) == (run.state(R).memory.committed, record.event.value)
-    assert dump_bytes(run.replay(R).dump()) == dump_bytes(run.state(R).dump())
+    assert exact(run.replay(R).dump()) == exact(run.state(R).dump())
 
 
 # --- repeating --------------------------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def test_unknown_outcome(run, monkeypatch, lost):
     records = Journal(run.store, by="other").append(batch)
     assert ([3, 4], 4) == ([record.seq for record in records], run.head(R).head_seq)
     run.append(R, [e.StepCompleted(0)], epoch=1)
-    assert dump_bytes(run.replay(R).dump()) == dump_bytes(run.state(R).dump())
+    assert exact(run.replay(R).dump()) == exact(run.state(R).dump())
 
 
 @pytest.mark.requirement("R95")
@@ -487,7 +488,7 @@ def test_replay_at(run):
     expected = ["queued", "running", "running", "running", "running", "completed"]
     assert expected == [run.replay(R, at).status.status for at in range(1, 7)]
     assert [{}, {}, {"k": 1}] == [run.replay(R, at).memory.committed for at in (3, 4, 5)]
-    assert dump_bytes(run.replay(R).dump()) == dump_bytes(run.replay(R, 6).dump())
+    assert exact(run.replay(R).dump()) == exact(run.replay(R, 6).dump())
 
 
 @pytest.mark.parametrize("at", [0, -1, 3, 2.0, "1", True])
@@ -510,10 +511,10 @@ def test_own_projection(run):
 def test_checkpoints_of_two_projections(run):
     """A projection's checkpoint leaves the state of the run what it is, and the other way round."""
     run.append(R, [Sold("a"), e.MemorySet("k", 1)], epoch=1)
-    before = dump_bytes(run.state(R).dump())
+    before = exact(run.state(R).dump())
     for projection in (Stock, RunState, Stock):
         run.checkpoint(R, projection)
-    assert (before, {"a": 1}) == (dump_bytes(run.state(R).dump()), run.fold(Stock, R).counts)
+    assert (before, {"a": 1}) == (exact(run.state(R).dump()), run.fold(Stock, R).counts)
 
 
 def test_own_types_after_the_end(run):
@@ -698,7 +699,7 @@ def test_backup(filed, tmp_path):
     filed.backup(target)
     with Journal.open(target, create=False) as copy:
         assert image(filed) == image(copy)
-        assert dump_bytes(filed.state(R).dump()) == dump_bytes(copy.state(R).dump())
+        assert exact(filed.state(R).dump()) == exact(copy.state(R).dump())
     with pytest.raises(JournalError):
         filed.backup(target)
 
@@ -866,8 +867,8 @@ def test_sqlite_is_memory(twins, seed, size):
         for run_id, state in states.items():
             pair.both(lambda journal, run_id=run_id: rows(journal, run_id))
             if state.seq:
-                folded = pair.both(lambda journal, run_id=run_id: dump_bytes(journal.state(run_id).dump()))
-                assert dump_bytes(state.dump()) == folded
+                folded = pair.both(lambda journal, run_id=run_id: exact(journal.state(run_id).dump()))
+                assert exact(state.dump()) == folded
 
 
 def rows(journal, run_id):

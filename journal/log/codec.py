@@ -4,8 +4,8 @@ A body is one JSON object, its keys in this order, the optional ones only when u
 
     {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"prev":"<hex>","ext":{…},"data":{…}}
 
-The round-trip rule: a value is stored only if it comes back equal, type for type. Nothing stored is ever imported,
-evaluated or unpickled.
+The round-trip rule: a value is stored only if it comes back equal, type for type and key after key. Nothing stored is
+ever imported, evaluated or unpickled.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
     data = data_of(event)
     ext: dict[str, Any] = {}
     blobs: list[tuple[str, bytes]] = []
-    for name in event.BLOBS:
+    for name in sorted(event.BLOBS):  # a set has another order in each process
         if type(value := data.get(name)) is BlobRef:
             _check_ref(name, value)
             ext[name] = {"sha256": value.sha256, "bytes": value.bytes}

@@ -122,8 +122,8 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
 
 
 def tags_json(tags: Mapping[str, str] | None) -> str:
-    """Tags as the column holds them: JSON with sorted keys."""
-    return orjson.dumps(dict(tags or {}), option=orjson.OPT_SORT_KEYS).decode()
+    """Tags as the column holds them: JSON, in the order in which they were given."""
+    return orjson.dumps(dict(tags or {})).decode()
 
 
 def sharper(mode: str | None, other: str) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+import orjson
+
 from runjournal.engine.callees import tool_today
 from runjournal.engine.verdict import judge
 from runjournal.log import events as e
@@ -445,12 +447,15 @@ class Change(NamedTuple):
 
 
 def differences(before: Json, after: Json, path: str = "") -> Iterator[Change]:
-    """Where two JSON values differ, place by place, sorted."""
+    """Where two JSON values differ, place by place, in their order; where only that differs, as a whole."""
     if isinstance(before, dict) and isinstance(after, dict):
         left, right = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
-        for key in sorted(left.keys() | right.keys()):
+        if [key for key in left if key in right] != [key for key in right if key in left]:
+            yield Change(path, left, right)
+            return
+        for key in {**left, **right}:
             yield from differences(left.get(key), right.get(key), f"{path}.{key}" if path else key)
-    elif before != after:
+    elif orjson.dumps(before) != orjson.dumps(after):
         yield Change(path, before, after)
 
 

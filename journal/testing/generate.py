@@ -1,4 +1,4 @@
-"""Random values, events and runs from a seed: small, legal, and the same for the same `random.Random`.
+"""Random values, events and runs from a seed: small, legal, keys in any order, the same for the same `random.Random`.
 
 Needs neither pytest nor hypothesis; `strategies.py` makes Hypothesis strategies of it.
 """
@@ -37,7 +37,7 @@ def value(rng: random.Random, depth: int = 2) -> Json:
         return rng.choice((None, True, False))
     if kind == 5:  # noqa: PLR2004
         return [value(rng, depth - 1) for _ in range(rng.randrange(3))]
-    return {rng.choice(TEXTS): value(rng, depth - 1) for _ in range(rng.randrange(3))}
+    return {rng.choice(TEXTS): value(rng, depth - 1) for _ in range(rng.randrange(4))}
 
 
 def _money(rng: random.Random) -> str:
@@ -65,12 +65,13 @@ def _of_shape(rng: random.Random, shape: s.Shape) -> Any:
         case s.ListOf(item=item, least=least):
             return [_of_shape(rng, item) for _ in range(least + rng.randrange(2))]
         case s.MapOf(value=inner):
-            return {rng.choice(NAMES): _of_shape(rng, inner) for _ in range(rng.randrange(2))}
+            return {rng.choice(NAMES): _of_shape(rng, inner) for _ in range(rng.randrange(4))}
         case s.Pair():
             return [rng.choice(NAMES), rng.randrange(3)]
         case s.Fields():
             chosen = {name: inner for name, inner in shape.optional.items() if rng.random() < 0.3}  # noqa: PLR2004
-            return {name: _of_shape(rng, inner) for name, inner in {**shape.required, **chosen}.items()}
+            names = rng.sample([*shape.required, *chosen], len(shape.required) + len(chosen))  # in any order
+            return {name: _of_shape(rng, {**shape.required, **chosen}[name]) for name in names}
         case _:
             return value(rng)
 
@@ -138,7 +139,7 @@ def next_event(rng: random.Random, state: RunState) -> Written:
     status, epoch = state.status.status, state.status.epoch
     match status:
         case "new":
-            return event(rng, e.RunQueued, scope=None, link=None, base=None, not_before=None, tags=None), 0
+            return event(rng, e.RunQueued, scope=None, link=None, base=None, not_before=None), 0
         case "queued":
             return (claim(epoch + 1), 0) if rng.random() < 0.95 else (e.RunCancelled("no"), 0)  # noqa: PLR2004
         case "waiting":

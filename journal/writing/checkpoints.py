@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -48,9 +48,16 @@ _ENDS = frozenset(
 )
 
 
+SEAL: Final = 2
+"""How a state becomes bytes. The first way sorted all keys of a state, so what it wrote isn't used any more."""
+
+
 def fold_name(kind: type[Projection]) -> str:
-    """What a checkpoint says of the fold that made it: its name and version; those of RunState cover all its parts."""
-    version = RunState.version() if issubclass(kind, RunState) else str(kind.VERSION)
+    """What a checkpoint says of the fold that made it: its name and version, and the way to bytes.
+
+    Those of RunState cover all its parts.
+    """
+    version = RunState.version() if issubclass(kind, RunState) else f"{kind.VERSION}.{SEAL}"
     return f"{kind.NAME}:{version}"
 
 
