@@ -10,6 +10,7 @@ import graphlib
 import importlib
 import importlib.util
 import io
+import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -120,7 +121,7 @@ def _ours(target: str) -> bool:
     return target == "runjournal" or target.startswith("runjournal.")
 
 
-def _room(path: str) -> tuple[str, int]:
+def room_of(path: str) -> tuple[str, int]:
     return next((room, floor) for pattern, room, floor in ROOMS if fnmatch.fnmatch(path, pattern))
 
 
@@ -129,7 +130,7 @@ def _room(path: str) -> tuple[str, int]:
 
 def upward_imports(sources: Sources) -> list[str]:
     """Imports that point to a room above, to another room of the same floor, or to a module that isn't there."""
-    rooms = {module_name(path): _room(path) for path in sources}
+    rooms = {module_name(path): room_of(path) for path in sources}
     found = []
     for each in imports(sources):
         if not _ours(each.target):
@@ -137,7 +138,7 @@ def upward_imports(sources: Sources) -> list[str]:
         if each.target not in rooms:
             found.append(f"{each.path}:{each.line} imports {each.target}, which doesn't exist")
             continue
-        (room, floor), (mine, my_floor) = rooms[each.target], _room(each.path)
+        (room, floor), (mine, my_floor) = rooms[each.target], room_of(each.path)
         if floor > my_floor or (floor == my_floor and room != mine):
             found.append(f"{each.path}:{each.line} imports {each.target}, of {room}, which isn't below {mine}")
     return found
@@ -266,6 +267,20 @@ def test_tests():
     """Every test says in one sentence what it shows."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     assert [] == undescribed_tests({file.relative_to(ROOT).as_posix(): file.read_text("utf-8") for file in files})
+
+
+def test_the_picture_is_that_of_the_imports():
+    """The picture in architecture.md shows the rooms and the arrows that the imports make, and no others."""
+    spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs/rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    rooms = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rooms)
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    (drawn,) = re.findall(r"```mermaid\n(.*?)\n```", page, re.DOTALL)
+    assert rooms.picture(checkout()) == drawn
+    more = {**checkout(), "journal/testing/planted.py": "from runjournal.journal import Journal\n"}
+    assert drawn != rooms.picture(more)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
