@@ -34,8 +34,9 @@ def check(condition: object, text: str) -> None:
 
 
 def equal(expected: object, actual: object, what: str) -> None:
-    """Raise AssertionError unless both are equal."""
-    check(expected == actual, f"{what}: expected {expected!r:.400}, got {actual!r:.400}")
+    """Raise AssertionError unless both are equal, type for type, their keys in the same order."""
+    same = expected == actual and repr(expected) == repr(actual)
+    check(same, f"{what}: expected {expected!r:.400}, got {actual!r:.400}")
 
 
 def raises(kind: type[BaseException], call: Callable[[], object], what: str) -> BaseException:
@@ -49,7 +50,9 @@ def raises(kind: type[BaseException], call: Callable[[], object], what: str) -> 
 
 def queued(kind: str = "report", *, parent: str | None = None) -> Event:
     """The first event of a run."""
-    return e.RunQueued(kind=kind, input={"n": 1}, tags={}, scope=None, parent_run_id=parent)
+    return e.RunQueued(
+        kind=kind, input={"n": 1, "a": {"y": 1, "b": 2}}, tags={"z": "1", "a": "2"}, scope=None, parent_run_id=parent
+    )
 
 
 def claimed(epoch: int) -> Event:
