@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from runjournal.log.base import RecordedEvent
     from runjournal.logbook import Logbook
     from runjournal.looking.audit import Finding
-    from runjournal.looking.reports import CallRow, OpenCall, Summary
+    from runjournal.looking.calls import CallRow
+    from runjournal.looking.open_calls import OpenCall
+    from runjournal.looking.summary import Summary
     from runjournal.projections.state import RunState
     from runjournal.projections.transcript import Message
 
@@ -210,10 +212,12 @@ _CALL_COLUMNS: Final = (
 
 
 def _calls(app: App, journal: Logbook, run_id: str, at: int | None, *, models: bool) -> int:
-    from runjournal.looking.reports import calls, checked_seq, type_counts
+    from runjournal.looking.calls import calls
+    from runjournal.writing.folding import checked_seq
 
     count = records(app, calls(journal, run_id, upto=at, models=models), _CALL_COLUMNS, _call_row, _call_json)
-    hidden = 0 if models else type_counts(journal, run_id, checked_seq(journal, run_id, at)).get("model.started", 0)
+    upto = checked_seq(journal.head(run_id), at)
+    hidden = 0 if models else journal.store.type_counts(run_id, upto).get("model.started", 0)
     left = f"; left out: {plural(hidden, 'attempt')} of model calls, --models shows them" if hidden else ""
     order = " in the order of their ends, those in flight last" if count > 1 else ""
     app.say(f"{plural(count, 'attempt')}{order}{left}; next: runjournal audit {run_id}")
@@ -243,7 +247,7 @@ def _call_json(row: CallRow) -> dict[str, Any]:
 
 def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: bool, full: bool) -> int:
     from runjournal.log.clock import timestamp
-    from runjournal.looking.reports import summary
+    from runjournal.looking.summary import summary
 
     with progress(f"folding {run_id}") as report:
         found = summary(journal, run_id, at, report)

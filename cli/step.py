@@ -16,7 +16,7 @@ from .states import state_lines
 
 if TYPE_CHECKING:
     from runjournal.logbook import Logbook
-    from runjournal.looking.reports import Change
+    from runjournal.looking.differences import Change
 
     from .stepper import Position, Stepper
 
@@ -151,13 +151,14 @@ class _Session:
             self._write(_lines(position))
 
     def _state(self) -> None:
-        from runjournal.looking.reports import state_as_json
+        from runjournal.looking.states import state_as_json
 
         found = state_as_json(self._stepper.state)
         self._write(state_lines(found) if self._app.plain else [dumps(found)])
 
     def _diff(self, argument: str) -> None:
-        from runjournal.looking.reports import differences, state_as_json
+        from runjournal.looking.differences import differences
+        from runjournal.looking.states import state_as_json
 
         if argument:
             since = self._number(argument)

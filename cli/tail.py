@@ -50,7 +50,7 @@ def tail(app: App, run: str | None, lines: int, *, follow: bool) -> int:
 
 def _records(journal: Logbook, run_id: str | None, lines: int, *, follow: bool) -> Iterator[RecordedEvent]:
     from runjournal.logbook import Place
-    from runjournal.looking.reports import newest
+    from runjournal.looking.summary import newest
 
     last = journal.store.last_position()
     if run_id is None:

@@ -62,7 +62,7 @@ _ASCII: Final = _Drawing(
 
 def show_tree(app: App, journal: Logbook, run_id: str, at: int | None, limit: int, *, bars: bool) -> int:
     """Show a run's spans as a tree, or as bars over time; at most `limit` lines, 0 = all."""
-    from runjournal.looking.reports import told
+    from runjournal.looking.progress import told
 
     from .spans import events, rows
 

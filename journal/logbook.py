@@ -338,7 +338,7 @@ class Logbook:
 
         Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
-        upto = self._upto(run_id, at)
+        upto = folding.checked_seq(self.head(run_id), at)
         return folding.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
@@ -348,21 +348,13 @@ class Logbook:
         RunNotFound, InvalidArgument, Unfoldable.
         """
         checkpoints.check_kind(projection)
-        upto = self._upto(run_id, at)
+        upto = folding.checked_seq(self.head(run_id), at)
         if issubclass(projection, RunState):
             return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
-
-    def _upto(self, run_id: str, at: int | None) -> int:
-        head = self.head(run_id)
-        if at is None:
-            return head.head_seq
-        if type(at) is not int or not 1 <= at <= head.head_seq:
-            raise InvalidArgument(f"run {run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
-        return at
 
     def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
         """Take a snapshot of a projection of the run now; gives its seq. Raises RunNotFound, Unfoldable."""
