@@ -9,7 +9,8 @@ import click
 from . import exits
 from .app import App, group, pass_app
 from .db import facts
-from .output import Cell, Column, amount, document, emit, plural, records
+from .formats import amount, plural
+from .output import Cell, Column, document, emit, records
 from .refs import HELP
 
 if TYPE_CHECKING:

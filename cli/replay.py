@@ -9,7 +9,9 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import document, emit, plural, progress, records
+from .formats import plural
+from .output import document, emit, records
+from .progress import progress
 from .refs import HELP
 from .states import CHANGE_COLUMNS, change_row, state_lines
 

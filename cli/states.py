@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from .output import Column, amount, money, styled, table
+from .formats import amount, money
+from .output import Column, styled, table
 from .safe import line, preview
 
 if TYPE_CHECKING:

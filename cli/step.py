@@ -10,7 +10,8 @@ import click
 
 from . import exits
 from .app import App, color_of
-from .output import progress, styled
+from .output import styled
+from .progress import progress
 from .safe import dumps, line, preview
 from .states import state_lines
 
@@ -143,7 +144,7 @@ class _Session:
         self._show(self._position)
 
     def _show(self, position: Position) -> None:
-        from .show import event_json
+        from .events import event_json
 
         if not self._app.plain:
             self._write([dumps(event_json(position.record) | {"changes": [c._asdict() for c in position.changes]})])

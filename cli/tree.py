@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import exits
 from .app import App
-from .output import (
-    STATUS_STYLES,
-    cut,
-    duration,
-    emit,
-    is_utf8,
-    moment,
-    plural,
-    progress,
-    records,
-    styled,
-    terminal_width,
-    width_of,
-)
+from .formats import duration, moment, plural
+from .output import STATUS_STYLES, cut, emit, is_utf8, records, styled, terminal_width, width_of
+from .progress import progress
 from .safe import ELLIPSIS, line
 
 if TYPE_CHECKING:
