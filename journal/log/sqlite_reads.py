@@ -20,15 +20,14 @@ from .codec import decode
 from .errors import InvalidArgument
 from .head import Head
 from .limits import read_page_events_max
-from .recorder import SQLiteRecorder
 from .sqlite_errors import translate, translated
+from .sqlite_events import EventTable, Row
 from .store import Checkpoint, Effect, Import, StepEnd, Unknown, read
 from .tables import INDEX
 
 T = TypeVar("T")
 
-recorder: Final = SQLiteRecorder(table="events")
-"""eventsourcing's recorder for the table `events`; it works on the connections that it is given."""
+EVENTS: Final = EventTable("events")
 
 _SEQ_MAX: Final = 2**63 - 1
 _HEAD: Final = f"SELECT {', '.join(Head._fields)} FROM runs"
@@ -164,8 +163,8 @@ class SQLiteReads(ABC):
         """(seq, position, type, body) of at most a page of events with after < seq <= upto."""
         try:
             found = self._use(
-                lambda connection: recorder.rows(
-                    connection, run_id, after, upto, read_page_events_max, desc=newest_first
+                lambda connection: EVENTS.select(
+                    connection, run_id, gt=after, lte=upto, limit=read_page_events_max, desc=newest_first
                 )
             )
         except apsw.Error as error:
@@ -241,10 +240,10 @@ class SQLiteWideReads(SQLiteReads):
         while True:
             with translated(self._path):
                 page = self._use(partial(_all_page, after=after, upto=upto))
-            yield from page
+            yield from (decode(run_id, seq, position, kind, body) for run_id, seq, kind, body, position in page)
             if len(page) < read_page_events_max:
                 return
-            after = page[-1].position
+            after = page[-1][4]
 
     def run_ids(self) -> Iterator[str]:
         """Every run that has an event, each once."""
@@ -294,7 +293,6 @@ class SQLiteWideReads(SQLiteReads):
             after = page[-1]
 
 
-def _all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[RecordedEvent]:
+def _all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[Row]:
     """A page of all runs' events with after < position <= upto, in order."""
-    found = recorder.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)
-    return [decode(str(each.originator_id), each.originator_version, each.id, each.topic, each.state) for each in found]
+    return EVENTS.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)

@@ -14,9 +14,8 @@ import apsw
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import transaction_s_max
-from .recorder import StoredEvent
 from .sqlite_errors import translate
-from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, recorder
+from .sqlite_reads import EVENTS, HEAD_OF, SQLiteReads, fetch
 from .store import Write
 from .tables import ALL, DERIVED
 
@@ -88,9 +87,7 @@ class SQLiteTransaction(SQLiteReads):
         try:
             self._move_head(write.before, write.head)
             run_id = write.head.run_id
-            positions = recorder.insert(
-                self._connection, [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
-            )
+            positions = EVENTS.insert(self._connection, [(run_id, *event) for event in write.events])
             self._write_rows(write)
         except WrongExpectation:
             raise
