@@ -192,10 +192,10 @@ def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
         return
     args = call.args
     if whole is not None:
-        from runjournal.writing.folding import event_at
+        from runjournal.writing.folding import event_at, filled_record
 
         started = event_at(whole.store, run_id, call.seq)
-        args = getattr(whole.filled(started).event, "args", None) if started else args
+        args = getattr(filled_record(whole.store, started).event, "args", None) if started else args
     text = value(args, sys.maxsize)
     over = len(text) - args_chars_max
     if whole is None and over > 0:

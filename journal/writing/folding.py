@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from runjournal.log import events as e
-from runjournal.log.base import BlobRef, RecordedEvent
+from runjournal.log.base import BlobRef, Json, RecordedEvent, plan_of
 from runjournal.log.chain import verified
-from runjournal.log.codec import loads
-from runjournal.log.errors import CorruptLog, InvalidArgument
+from runjournal.log.codec import digest_of, loads
+from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob
 from runjournal.log.head import Head
 from runjournal.log.store import Reading, Store
 from runjournal.projections import transcript
@@ -117,3 +118,20 @@ def filled(store: Store, value: object) -> object:
     """A value, read from its blob if it is held out of line and its blob is there."""
     body = store.blob(value.sha256) if isinstance(value, BlobRef) else None
     return value if body is None else loads(body)
+
+
+def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
+    """A record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
+    plan = plan_of(type(record.event)) if record.event.BLOBS else ()
+    refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
+    if not refs:
+        return record
+    values: dict[str, Json] = {}
+    for name, ref in refs.items():
+        body = store.blob(ref.sha256)
+        if body is None:
+            raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
+        if digest_of(body) != ref.sha256:
+            raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
+        values[name] = loads(body)
+    return record._replace(event=replace(record.event, **values))
