@@ -291,7 +291,7 @@ class StoreContract(TablesContract):
             expected = [("note.added", 1), ("run.claimed", 1), ("run.queued", 1)]
             equal(expected, list(store.type_counts("run-1", 3).items()), "up to event 3")
             equal({"note.added": 2, "run.claimed": 1, "run.queued": 1}, store.type_counts("run-1", 9), "all")
-            equal([{}, {}], [store.type_counts("run-1", 0), store.type_counts("run-3", 9)], "nothing")
+            equal(0, len(store.type_counts("run-1", 0)) + len(store.type_counts("run-3", 9)), "nothing")
 
     def test_the_last_event_at_a_time_is_found(self) -> None:
         """The greatest seq counts whose time isn't later, also where the clock went back; None before the first."""
