@@ -500,7 +500,7 @@ TWINS: Final = (
     Mutant(
         "an unsafe start is relaxed",
         "journal/log/events.py",
-        'return not (event.read_only or event.policy in ("idempotent", "transactional", "outbox"))',
+        "return not (event.read_only or event.policy in RELAXED_STARTS)",
         "return False",
         RANDOM,
     ),
@@ -590,8 +590,8 @@ OURS: Final = (
     Mutant(
         "a retry asks again what is known to have happened",
         INDEX,
-        'return call.status == "completed" and call.policy not in ("model", "idempotent")',
-        "return False",
+        "if call.has_effect and not was_completed:",
+        "if False:",
     ),
     Mutant(
         "what happened in the scope may be begun again",
