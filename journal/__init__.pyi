@@ -41,3 +41,5 @@ from .async_run import AsyncRun as AsyncRun
 from .journal import Journal as Journal
 from .journal import Place as Place
 from .run import Run as Run
+
+__all__: list[str]  # noqa: PYI035 - the names stand above, once

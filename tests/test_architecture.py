@@ -215,6 +215,8 @@ def unclear_facade(sources: Sources) -> list[str]:
         match node:
             case ast.ImportFrom(names=[ast.alias(name=name, asname=known)], end_lineno=node.lineno) if name == known:
                 names.append(name)
+            case ast.AnnAssign(target=ast.Name(id="__all__"), value=None):
+                pass
             case _:
                 found.append(f"{path}:{node.lineno} isn't an import of one name, as itself")
     return found + [f"{path} says {name} twice" for name in sorted(set(names)) if names.count(name) > 1]
