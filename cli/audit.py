@@ -10,7 +10,9 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import Column, amount, emit, plural, progress, records, styled
+from .formats import amount, plural
+from .output import Column, emit, records, styled
+from .progress import progress
 from .refs import HELP
 from .safe import line
 

@@ -9,7 +9,8 @@ import click
 from . import exits
 from .app import App, group, pass_app
 from .db import facts
-from .output import Cell, Column, amount, document, emit, plural, records
+from .formats import amount, plural
+from .output import Cell, Column, document, emit, records
 from .refs import HELP
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ def checkpoint() -> None:
 @pass_app
 def ls(app: App, run: str) -> int:
     """List the snapshots of a run, newest first."""
-    from runjournal.looking.reports import checkpoint_problem
+    from runjournal.writing.checkpoints import problem
 
     from .refs import run_id_of
 
     with app.open() as journal:
         run_id = run_id_of(journal, run)
-        found = ((each, checkpoint_problem(journal, each)) for each in journal.store.checkpoints(run_id))
+        found = ((each, problem(journal.store, each)) for each in journal.store.checkpoints(run_id))
         count = records(app, found, _COLUMNS, _row, _json)
     app.say(f"{plural(count, 'checkpoint')}; next: runjournal checkpoint show {run_id}")
     return exits.OK

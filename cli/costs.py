@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from .output import Column, amount, money, plural, styled, table
+from .formats import amount, money, plural
+from .output import Column, styled, table
 from .safe import line
 
 if TYPE_CHECKING:

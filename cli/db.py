@@ -10,7 +10,9 @@ import click
 
 from . import exits
 from .app import App, group, pass_app
-from .output import document, emit, plural, progress, styled
+from .formats import plural
+from .output import document, emit, styled
+from .progress import progress
 from .safe import preview
 
 

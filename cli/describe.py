@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, data_of
 
-from .output import money, plural
+from .formats import money, plural
 from .safe import block, dumps, line, preview
 
 SUMMARY_CHARS: Final = 160

@@ -12,7 +12,8 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import STATUS_STYLES, Cell, Column, amount, money, plural, records, terminal_width, when
+from .formats import amount, money, plural, when
+from .output import STATUS_STYLES, Cell, Column, records, terminal_width
 from .safe import line
 
 if TYPE_CHECKING:

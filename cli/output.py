@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 import shutil
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from datetime import datetime
-from decimal import Decimal
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import click
 
 from .app import App, color_of
+from .progress import stop_bars
 from .safe import ELLIPSIS, dumps, line
 
 T = TypeVar("T")
@@ -27,9 +24,6 @@ _chunk_chars: Final = 32_768
 _narrow_min: Final = 8
 _width_elsewhere: Final = 100
 """The width of a text that goes to no terminal."""
-UNKNOWN: Final = "1970-01-01T00:00:00.000000Z"
-"""The time that an importer gives to events that have none."""
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 STYLES: Final[dict[str, dict[str, Any]]] = {
     "title": {"bold": True},
@@ -195,7 +189,7 @@ def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
         height = shutil.get_terminal_size().lines - 1
         first = list(itertools.islice(source, height))
         if len(first) == height and (more := next(source, None)) is not None:
-            _stop_bars()
+            stop_bars()
             os.environ.setdefault("LESS", "FRX")
             click.echo_via_pager((each + "\n" for each in itertools.chain(first, [more], source)), color=color)
             return
@@ -205,11 +199,11 @@ def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
         held.append(each)
         size += len(each)
         if size > _chunk_chars:
-            _stop_bars()
+            stop_bars()
             click.echo("\n".join(held), color=color)
             held, size = [], 0
     if held:
-        _stop_bars()
+        stop_bars()
         click.echo("\n".join(held), color=color)
 
 
@@ -263,43 +257,6 @@ def document(app: App, value: Any) -> None:
     emit(app, dumps(value, indent=None if app.output == "jsonl" else 2).split("\n"))
 
 
-def moment(text: str | None) -> str:
-    """A stored time as people read it: UTC, to the second; one that is none as it is, made safe; "-" if unknown."""
-    if text and text.startswith(UNKNOWN):
-        return "-"
-    if text and len(text) >= len("2026-11-29T13:28:05"):
-        text = f"{text[:10]} {text[11:19]}Z"
-    return line(text or "", 40)
-
-
-def duration(began: str | None, ended: str | None) -> str:
-    """The time between two stored times, as people say it; nothing where one is missing or unknown."""
-    if (began or "").startswith(UNKNOWN):
-        return ""
-    try:
-        seconds = (datetime.fromisoformat(ended or "") - datetime.fromisoformat(began or "")).total_seconds()
-    except ValueError:
-        return ""
-    if abs(seconds) < _MINUTE_S:
-        return f"{seconds:.2f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
-    if abs(seconds) < _HOUR_S:
-        return f"{seconds // 60:.0f} min"
-    return f"{seconds / _HOUR_S:.1f} h" if abs(seconds) < _DAY_S else f"{seconds / _DAY_S:.1f} d"
-
-
-def when(text: str | None) -> str:
-    """A `moment` without the Z, for columns."""
-    return moment(text).removesuffix("Z")
-
-
-def money(text: str, places_max: int | None = None) -> str:
-    """Money as people read it: no zeros at its end but for two places; rounded to `places_max`, if that is given."""
-    value = Decimal(text)
-    places = max(0, -int(value.normalize().as_tuple().exponent))
-    places = places if places_max is None else min(places, places_max)
-    return f"{value:,.{max(2, places)}f}"
-
-
 def wrapped(text: str, indent: str) -> Iterator[str]:
     """A text, made safe before, in lines that fit; nothing of it is left out."""
     width = max(_narrow_min, (terminal_width() or _width_elsewhere) - len(indent))
@@ -312,61 +269,3 @@ def wrapped(text: str, indent: str) -> Iterator[str]:
 
         parts = chop_cells(text, width)
     return (indent + part for part in parts)
-
-
-def amount(number: int | None) -> str:
-    """A number with its thousands apart."""
-    return "" if number is None else f"{number:,}"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 event`, `2 events`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-class Report(Protocol):
-    """Is told how much is done, and of how much, if that is known."""
-
-    def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Show it."""
-        ...
-
-
-_bars: Final = list[Any]()
-"""The progress bars that are shown; None in place of one that has made room for output."""
-
-
-def _stop_bars() -> None:
-    """On a terminal, output and a bar would write over each other: the bar goes, and doesn't come again."""
-    if sys.stdout.isatty():
-        for bar in filter(None, _bars):
-            bar.stop()
-        _bars[:] = [None] * max(1, len(_bars))
-
-
-@contextlib.contextmanager
-def progress(label: str) -> Generator[Report]:
-    """A callback `(done, total)` that shows a bar on a terminal's stderr, for whatever takes longer than a second."""
-    began = time.monotonic()
-    _bars.clear()
-
-    def report(done: int, total: int | None = None, /) -> None:
-        if not _bars:
-            if time.monotonic() - began < 1 or not sys.stderr.isatty():
-                return
-            from rich.console import Console
-            from rich.progress import Progress
-
-            bar = Progress(console=Console(stderr=True, markup=False, highlight=False), transient=True)
-            bar.start()
-            bar.add_task(line(label), total=total)
-            _bars.append(bar)
-        for bar in filter(None, _bars):
-            bar.update(bar.task_ids[0], completed=done, total=total)
-
-    try:
-        yield report
-    finally:
-        for bar in filter(None, _bars):
-            bar.stop()
-        _bars.clear()

@@ -142,7 +142,7 @@ def _seq(journal: Logbook, run_id: str, at: str) -> int:
         return seq
     if not _TIME.fullmatch(at):
         raise click.UsageError(f"expected a seq, a negative one, or a time (14:03:22) behind the @, got {line(at, 40)}")
-    from runjournal.looking.reports import seq_at_time
+    from runjournal.looking.moments import seq_at_time
 
     seq_or_none = seq_at_time(journal, run_id, at)
     if seq_or_none is None:

@@ -9,14 +9,17 @@ import click
 
 from . import exits
 from .app import App, command, pass_app
-from .output import document, emit, plural, progress, records
+from .formats import plural
+from .output import document, emit, records
+from .progress import progress
 from .refs import HELP
 from .states import CHANGE_COLUMNS, change_row, state_lines
 
 if TYPE_CHECKING:
     from runjournal.log.base import RecordedEvent
     from runjournal.logbook import Logbook
-    from runjournal.looking.reports import Change, Progress
+    from runjournal.looking.differences import Change
+    from runjournal.looking.progress import Progress
 
     from .refs import Ref
 
@@ -43,7 +46,7 @@ _FORCE: Final = "Fold past events that can't be read or are newer than this runj
 @pass_app
 def replay(app: App, run: str, at: int | None, *, step: bool, whole: bool, force: bool) -> int:
     """Fold a run, checking the hash chain, and show the state it comes to; with --step, event by event."""
-    from runjournal.looking.reports import state_as_json, state_at
+    from runjournal.looking.states import state_as_json, state_at
 
     from .refs import resolve
 
@@ -87,7 +90,7 @@ def replay(app: App, run: str, at: int | None, *, step: bool, whole: bool, force
 @pass_app
 def diff(app: App, before: str, after: str, *, whole: bool, force: bool) -> int:
     """Show what differs between two states, place by place; of two runs, first where they began to differ."""
-    from runjournal.looking.reports import state_as_json, state_at
+    from runjournal.looking.states import state_as_json, state_at
 
     from .refs import resolve
 
@@ -107,7 +110,7 @@ def diff(app: App, before: str, after: str, *, whole: bool, force: bool) -> int:
 
 
 def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) -> Iterator[Change]:
-    from runjournal.looking.reports import differences
+    from runjournal.looking.differences import differences
 
     yield from parted
     yield from differences(left, right)
@@ -115,8 +118,8 @@ def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) 
 
 def _parted(journal: Logbook, refs: tuple[Ref, Ref], report: Progress) -> Iterator[Change]:
     """The events in which two runs begin to differ, as a change of its own: `first_divergence`."""
-    from runjournal.looking.reports import Change as Found
-    from runjournal.looking.reports import first_divergence
+    from runjournal.looking.differences import Change as Found
+    from runjournal.looking.divergence import first_divergence
 
     if refs[0].run_id == refs[1].run_id:
         return

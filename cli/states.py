@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from .output import Column, amount, money, styled, table
+from .formats import amount, money
+from .output import Column, styled, table
 from .safe import line, preview
 
 if TYPE_CHECKING:
-    from runjournal.looking.reports import Change
+    from runjournal.looking.differences import Change
 
 _value_chars: Final = 200
 _PLAIN: Final = (
@@ -19,7 +20,7 @@ _PLAIN: Final = (
 
 
 def state_lines(found: dict[str, Any]) -> Iterator[str]:
-    """A state, as `reports.state_as_json` gives it, for people."""
+    """A state, as `looking.states.state_as_json` gives it, for people."""
     yield f"{styled(line(found['run_id']), 'title')} after event {found['seq']}"
     for name in _PLAIN:
         if found[name] not in (None, ""):

@@ -10,13 +10,14 @@ import click
 
 from . import exits
 from .app import App, color_of
-from .output import progress, styled
+from .output import styled
+from .progress import progress
 from .safe import dumps, line, preview
 from .states import state_lines
 
 if TYPE_CHECKING:
     from runjournal.logbook import Logbook
-    from runjournal.looking.reports import Change
+    from runjournal.looking.differences import Change
 
     from .stepper import Position, Stepper
 
@@ -143,7 +144,7 @@ class _Session:
         self._show(self._position)
 
     def _show(self, position: Position) -> None:
-        from .show import event_json
+        from .events import event_json
 
         if not self._app.plain:
             self._write([dumps(event_json(position.record) | {"changes": [c._asdict() for c in position.changes]})])
@@ -151,13 +152,14 @@ class _Session:
             self._write(_lines(position))
 
     def _state(self) -> None:
-        from runjournal.looking.reports import state_as_json
+        from runjournal.looking.states import state_as_json
 
         found = state_as_json(self._stepper.state)
         self._write(state_lines(found) if self._app.plain else [dumps(found)])
 
     def _diff(self, argument: str) -> None:
-        from runjournal.looking.reports import differences, state_as_json
+        from runjournal.looking.differences import differences
+        from runjournal.looking.states import state_as_json
 
         if argument:
             since = self._number(argument)

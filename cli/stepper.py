@@ -8,7 +8,9 @@ import orjson
 
 from runjournal.log.base import RecordedEvent
 from runjournal.logbook import Logbook
-from runjournal.looking.reports import Change, Progress, begin, checked_seq, differences, state_as_json, told
+from runjournal.looking.differences import Change, differences
+from runjournal.looking.progress import Progress, told
+from runjournal.looking.states import state_as_json
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.writing import checkpoints, folding
 
@@ -43,7 +45,7 @@ class Stepper:
 
     def go(self, seq: int, progress: Progress | None = None) -> Position:
         """Go to an event. Raises InvalidArgument (no such seq), CorruptLog, Unfoldable: then the place stays."""
-        checked_seq(self._journal, self._run_id, seq)
+        folding.checked_seq(self._journal.head(self._run_id), seq)
         state = self._folded(self._copied(seq - 1), seq - 1, progress)
         before = _snapshot(state)
         record = next(folding.chained(self._journal.store, self._run_id, seq - 1, seq, state.hash))
@@ -54,7 +56,7 @@ class Stepper:
 
     def at(self, seq: int, progress: Progress | None = None) -> dict[str, Any]:
         """The state after another event, as JSON; the place stays."""
-        checked_seq(self._journal, self._run_id, seq)
+        folding.checked_seq(self._journal.head(self._run_id), seq)
         return _snapshot(self._folded(self._copied(seq), seq, progress))
 
     def _copied(self, upto: int) -> RunState:
@@ -66,7 +68,11 @@ class Stepper:
             found = checkpoints.newest(self._journal.store, RunState, self._run_id, upto) if upto else None
             if found and found[1] > kept:
                 return cast("RunState", found[0])
-        return RunState.load(orjson.loads(self._kept[kept])) if kept else begin(self._journal, self._run_id)
+        return RunState.load(orjson.loads(self._kept[kept])) if kept else self._fresh()
+
+    def _fresh(self) -> RunState:
+        store = self._journal.store
+        return folding.begin(store, folding.first(store, self._run_id))
 
     def _folded(self, state: RunState, upto: int, progress: Progress | None) -> RunState:
         since = state.seq

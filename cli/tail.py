@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 @pass_app
 def tail(app: App, run: str | None, lines: int, *, follow: bool) -> int:
     """Show the newest events, and follow; with JSON output one object a line."""
+    from .events import event_json
     from .refs import run_id_of
-    from .show import event_json
 
     color = color_of(app, sys.stdout)
     with app.open() as journal:
@@ -50,7 +50,7 @@ def tail(app: App, run: str | None, lines: int, *, follow: bool) -> int:
 
 def _records(journal: Logbook, run_id: str | None, lines: int, *, follow: bool) -> Iterator[RecordedEvent]:
     from runjournal.logbook import Place
-    from runjournal.looking.reports import newest
+    from runjournal.looking.summary import newest
 
     last = journal.store.last_position()
     if run_id is None:

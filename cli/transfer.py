@@ -12,7 +12,9 @@ import click
 
 from . import exits
 from .app import App, command, group, pass_app
-from .output import Column, Report, amount, emit, plural, progress, records
+from .formats import amount, plural
+from .output import Column, emit, records
+from .progress import Report, progress
 from .refs import HELP
 from .safe import escape_json, line
 

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import exits
 from .app import App
-from .output import (
-    STATUS_STYLES,
-    cut,
-    duration,
-    emit,
-    is_utf8,
-    moment,
-    plural,
-    progress,
-    records,
-    styled,
-    terminal_width,
-    width_of,
-)
+from .formats import duration, moment, plural
+from .output import STATUS_STYLES, cut, emit, is_utf8, records, styled, terminal_width, width_of
+from .progress import progress
 from .safe import ELLIPSIS, line
 
 if TYPE_CHECKING:
@@ -62,7 +51,7 @@ _ASCII: Final = _Drawing(
 
 def show_tree(app: App, journal: Logbook, run_id: str, at: int | None, limit: int, *, bars: bool) -> int:
     """Show a run's spans as a tree, or as bars over time; at most `limit` lines, 0 = all."""
-    from runjournal.looking.reports import told
+    from runjournal.looking.progress import told
 
     from .spans import events, rows
 

@@ -9,12 +9,14 @@ tests/test_docs.py makes the same check.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
 import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_overloads, get_type_hints
@@ -719,6 +721,20 @@ def public_methods(cls: type) -> dict[str, Any]:
     }
 
 
+def attributes(cls: type) -> dict[str, str]:
+    """The public attributes of a class that its source declares with a sentence below, and that sentence."""
+    return {
+        named.target.id: " ".join(told.value.value.split())
+        for base in reversed(cls.__mro__)
+        if base.__module__.startswith("runjournal.") and not issubclass(base, tuple)
+        for named, told in itertools.pairwise(ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body)  # type: ignore[attr-defined]  # a class
+        if isinstance(named, ast.AnnAssign)
+        and isinstance(named.target, ast.Name)
+        and not named.target.id.startswith("_")
+        if isinstance(told, ast.Expr) and isinstance(told.value, ast.Constant) and isinstance(told.value.value, str)
+    }
+
+
 def _class(name: str, cls: type, level: str) -> Iterator[str]:
     yield from [f"{level} {name}", ""]
     yield from _paragraphs(cls)
@@ -736,9 +752,11 @@ def _class(name: str, cls: type, level: str) -> Iterator[str]:
         for each, value in vars(base).items()
         if isinstance(value, property) and not each.startswith("_")
     }
-    for each, value in properties.items():
-        yield f"- `.{each}`: {' '.join((inspect.getdoc(value) or '').split())}"
-    if properties:
+    told = attributes(cls) | {
+        each: " ".join((inspect.getdoc(value) or "").split()) for each, value in properties.items()
+    }
+    yield from (f"- `.{each}`: {text}" for each, text in told.items())
+    if told:
         yield ""
     for method, function in public_methods(cls).items():
         if name == "StoreContract":

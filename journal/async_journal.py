@@ -15,7 +15,7 @@ from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
 
 from .async_run import AsyncCore, AsyncDriver, AsyncRun
-from .journal import LEFT_ALONE, Journal, RunOptions
+from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .runner import Claim, Runner, code_version
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
@@ -34,7 +34,7 @@ class AsyncJournal(Journal):
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
-        run_id = self.begin(agent, run_id, input, **how)
+        run_id = begin(self, agent, run_id, input, **how)
         return await AsyncRunner(self).run_async(agent, run_id)
 
     async def recover_all_async(
@@ -53,7 +53,7 @@ class AsyncJournal(Journal):
                     found[run_id] = error
 
         async with asyncio.TaskGroup() as group:
-            for run_id, kind in self.unfinished(agents):
+            for run_id, kind in unfinished(self, agents):
                 group.create_task(go_on(run_id, agents[kind]))
         return found
 
@@ -65,7 +65,7 @@ class AsyncRunner(Runner):
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
         driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
-        line = Lineage(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
+        line = Lineage(self.log.ownership, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))

@@ -13,6 +13,7 @@ from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
+from runjournal.projections.state import RunState
 
 from .logbook import Logbook, Place
 from .recovery import Recovery, recover
@@ -85,20 +86,8 @@ class Journal(Logbook):
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
-        run_id = self.begin(agent, run_id, input, **how)
+        run_id = begin(self, agent, run_id, input, **how)
         return Runner(self).run(agent, run_id)
-
-    def begin(self, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
-        """The id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
-        how.setdefault("kind", getattr(agent, "__name__", "agent"))
-        run_id = run_id or self.new_run_id()
-        if self.store.head(run_id) is None:
-            try:
-                return self.enqueue(input=input, run_id=run_id, **how)
-            except WrongExpectation:  # somebody else has queued it since: then it is there already
-                pass
-        Runner(self).check_input(run_id, input)
-        return run_id
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
         """Become the owner of a run that may go on; None if it may not. Raises RunBusy, RunNotDue, RunNotFound."""
@@ -115,7 +104,7 @@ class Journal(Logbook):
         and StepDiverged included}; runs that wait or are busy are left out.
         """
         found: dict[str, Json | BaseException] = {}
-        for run_id, kind in self.unfinished(agents):
+        for run_id, kind in unfinished(self, agents):
             try:
                 found[run_id] = Runner(self).run(agents[kind], run_id)
             except LEFT_ALONE:
@@ -123,11 +112,6 @@ class Journal(Logbook):
             except (Exception, Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
                 found[run_id] = error
         return found
-
-    def unfinished(self, kinds: Container[str]) -> list[tuple[str, str]]:
-        """(run id, kind) of each run of these kinds that hasn't ended, those that have run before first."""
-        heads = [head for status in UNFINISHED for head in self.runs(status=(status,)) if head.kind in kinds]
-        return [(head.run_id, head.kind) for head in heads if self.store.imported(head.run_id) is None]
 
     # What others say to a run.
 
@@ -186,13 +170,13 @@ class Journal(Logbook):
     def _link(
         self, link: str, of: str, new_run_id: str | None, *, at: int | None = None, again: Iterable[str] = ()
     ) -> str:
-        state = self.fold_at(of, at)
+        state = self.fold(RunState, of, at=at)
         if link == "fork":
             base_seq = max(1, state.steps.last_done - state.offset)
-            state = self.fold_at(of, base_seq)
+            state = self.fold(RunState, of, at=base_seq)
         elif not state.status.terminal:
             raise NotNewest(f"run {of} is {state.status.status}: a {link} takes a run that has ended")
-        queued = next(iter(self.store.read(of, 0, 1))).event
+        queued = next(self.events(of, upto=1)).event
         if not isinstance(queued, e.RunQueued):
             raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
         new_id = new_run_id or self.new_run_id()
@@ -201,7 +185,7 @@ class Journal(Logbook):
             [
                 e.RunQueued(
                     queued.kind,
-                    self.filled(next(iter(self.store.read(of, 0, 1)))).event.input,  # type: ignore[attr-defined]
+                    queued.input,
                     title=queued.title,
                     tags=queued.tags,
                     scope=None if link == "fork" else state.status.scope,
@@ -214,3 +198,22 @@ class Journal(Logbook):
             expect=0,
         )
         return new_id
+
+
+def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
+    """The id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
+    how.setdefault("kind", getattr(agent, "__name__", "agent"))
+    run_id = run_id or journal.new_run_id()
+    if journal.store.head(run_id) is None:
+        try:
+            return journal.enqueue(input=input, run_id=run_id, **how)
+        except WrongExpectation:  # somebody else has queued it since: then it is there already
+            pass
+    Runner(journal).check_input(run_id, input)
+    return run_id
+
+
+def unfinished(journal: Journal, kinds: Container[str]) -> list[tuple[str, str]]:
+    """(run id, kind) of each run of these kinds that hasn't ended, those that have run before first."""
+    heads = [head for status in UNFINISHED for head in journal.runs(status=(status,)) if head.kind in kinds]
+    return [(head.run_id, head.kind) for head in heads if journal.store.imported(head.run_id) is None]

@@ -5,29 +5,28 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import orjson
 
-from runjournal.log.base import BlobRef, Event, RecordedEvent, plan_of
+from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import check_run_id, digest_of, draft
-from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob, RunNotFound, TailRewound
+from runjournal.log.codec import check_run_id, draft
+from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
 from runjournal.log.opening import open_store
 from runjournal.log.owner import Process, here
 from runjournal.log.shapes import TIME
-from runjournal.log.store import Import, Store, Transaction, all_heads
+from runjournal.log.store import Store, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.state import Projection, RunState, fold, foldable
 from runjournal.writing import checkpoints, folding
 from runjournal.writing.appender import Appender, Batch
 from runjournal.writing.checkpoints import CheckpointPolicy
-from runjournal.writing.leases import Leases
+from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 P = TypeVar("P", bound=Projection)
@@ -53,6 +52,15 @@ class Logbook:
     'queued'
     """
 
+    store: Store
+    """Where the runs are kept: for audits, exports and others that read it whole."""
+    clock: Clock
+    """The store's clock, which times and leases come from."""
+    by: str
+    """Who appends, in the log."""
+    ownership: Ownership
+    """What runs are owned with; for runjournal's own runner, and nobody else."""
+
     def __init__(
         self,
         store: Store,
@@ -61,15 +69,12 @@ class Logbook:
         checkpoints: CheckpointPolicy | None = None,
         owned: bool = False,
         process: Process | None = None,
+        appender: type[Appender] = Appender,
     ) -> None:
         self.store = store
         self.by = by or f"{_user()}@{socket.gethostname()}:{os.getpid()}"
-        self.clock: Clock = store.clock
-        self.process = process or here()
-        self.leases = Leases(store, store.clock)
-        self._appender = Appender(
-            store, store.clock, checkpoints or CheckpointPolicy(), self.process, self.leases.holds
-        )
+        self.clock = store.clock
+        self.ownership = Ownership(store, checkpoints or CheckpointPolicy(), process or here(), appender)
         self._owned = owned
 
     @classmethod
@@ -95,7 +100,7 @@ class Logbook:
 
     def close(self) -> None:
         """Let go of the store; idempotent. The heartbeat ends first."""
-        self.leases.close()
+        self.ownership.close()
         if self._owned:
             self.store.close()
 
@@ -171,36 +176,14 @@ class Logbook:
         batch = run_id
         if not isinstance(batch, Batch):
             batch = self.batch(batch, events, expect=expect, by=by, epoch=epoch, step=step)
-        return self._appender.append(batch)[0]
-
-    def append_made(
-        self, run_id: str, make: Callable[[Transaction], Iterable[Event]], *, epoch: int
-    ) -> list[RecordedEvent]:
-        """Append, as the owner, what `make` gives inside the transaction: what it does there commits with it, or not.
-
-        Raises what `append` and `make` raise; then nothing is written.
-        """
-        return self._appender.append_made(lambda tx: self.batch(run_id, make(tx), expect=None, epoch=epoch))
+        return self.ownership.appender.append(batch)[0]
 
     def append_all(self, batches: Sequence[Batch]) -> list[list[RecordedEvent]]:
         """Append to several runs, all or nothing; gives the records of each batch, in their order.
 
         Raises what `append` raises; what one batch is refused for, none is written.
         """
-        return self._appender.append(*batches)
-
-    def imported(self, batch: Batch, note: Import) -> Batch:
-        """A batch of an importer, with the note of how far it has read; for `append_all`."""
-        return replace(batch, imported=note)
-
-    def live(self, run_id: str) -> RunState:
-        """The folded state of a run that this journal owns, as of the owner's last append; not a copy: leave it be."""
-        return self._appender.live(run_id)
-
-    def forget(self, run_ids: Iterable[str]) -> None:
-        """Drop what is kept of these runs in memory, after something else wrote them; an owner here keeps its own."""
-        for run_id in run_ids:
-            self._appender.forget(run_id)
+        return self.ownership.appender.append(*batches)
 
     # Reading.
 
@@ -257,29 +240,13 @@ class Logbook:
         """
         self._check_seqs(run_id, after=after, upto=upto)
         for record in self.store.read(run_id, after, upto, types=types):
-            yield self.filled(record) if blobs else record
+            yield folding.filled_record(self.store, record) if blobs else record
 
     def _check_seqs(self, run_id: str, **seqs: int | None) -> None:
         self.head(run_id)
         for name, seq in seqs.items():
             if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
                 raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
-
-    def filled(self, record: RecordedEvent) -> RecordedEvent:
-        """The record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
-        plan = plan_of(type(record.event)) if record.event.BLOBS else ()
-        refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
-        if not refs:
-            return record
-        values: dict[str, Any] = {}
-        for name, ref in refs.items():
-            body = self.store.blob(ref.sha256)
-            if body is None:
-                raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
-            if digest_of(body) != ref.sha256:
-                raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
-            values[name] = orjson.loads(body)
-        return record._replace(event=replace(record.event, **values))
 
     def messages(
         self, run_id: str, *, at: int | None = None, compacted: bool = False, force: bool = False
@@ -290,7 +257,9 @@ class Logbook:
         Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
         """
         self._check_seqs(run_id, at=at)
-        records = (self.filled(record) for record in folding.context_records(self.store, run_id, at))
+        records = (
+            folding.filled_record(self.store, record) for record in folding.context_records(self.store, run_id, at)
+        )
         return transcript.messages(records if force else foldable(records), compacted=compacted)
 
     def follow(
@@ -329,16 +298,12 @@ class Logbook:
         """The folded state: the newest usable checkpoint, and the events since. Raises RunNotFound, Unfoldable."""
         return self.fold(RunState, run_id, force=force)
 
-    def fold_at(self, run_id: str, at: int | None) -> RunState:
-        """The folded state after the event `at` (the newest: None), for whoever goes on from it."""
-        return self.fold(RunState, run_id, at=at)
-
     def replay(self, run_id: str, at: int | None = None, *, force: bool = False) -> RunState:
         """The folded state after the event `at` (the newest: None), from the first event on, the chain verified.
 
         Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
-        upto = self._upto(run_id, at)
+        upto = folding.checked_seq(self.head(run_id), at)
         return folding.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
@@ -348,21 +313,13 @@ class Logbook:
         RunNotFound, InvalidArgument, Unfoldable.
         """
         checkpoints.check_kind(projection)
-        upto = self._upto(run_id, at)
+        upto = folding.checked_seq(self.head(run_id), at)
         if issubclass(projection, RunState):
             return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
-
-    def _upto(self, run_id: str, at: int | None) -> int:
-        head = self.head(run_id)
-        if at is None:
-            return head.head_seq
-        if type(at) is not int or not 1 <= at <= head.head_seq:
-            raise InvalidArgument(f"run {run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
-        return at
 
     def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
         """Take a snapshot of a projection of the run now; gives its seq. Raises RunNotFound, Unfoldable."""

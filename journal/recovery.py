@@ -49,7 +49,7 @@ def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None
     verdicts: list[Judged] = []
     for call_id, call in state.calls.open().items():
         record = folding.event_at(log.store, run_id, call.args_seq - state.offset)
-        event = log.filled(record).event if record else None
+        event = folding.filled_record(log.store, record).event if record else None
         args = event.args if isinstance(event, e.ToolStarted) else None
         happened = log.store.effect(state.status.scope, call_id) is not None
         verdict, why = judge(call, tool_today(call.tool), now, happened=happened)

@@ -87,16 +87,16 @@ class Runner:
             raise RunNotFound(run_id)
         if head.status in (*TERMINAL, "imported"):
             return None
-        if head.status == "running" and not owner.gone(head, log.process, clock):
+        if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
-        state = log.fold_at(run_id, head.head_seq)  # of our own: an agent may be at work with the journal's
+        state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
             return None
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
         if head.status == "running":
-            events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.process)))
+            events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.ownership.process)))
             stuck, entered = stuck + 1, entered + 1
             resume = resume or "crash"
         if head.status == "scheduled_retry" and not head.cancel_requested:
@@ -130,7 +130,7 @@ class Runner:
         return None if over is None else e.RunFailed(over.error, [], over.cause)
 
     def _claimed(self, head: Head, resume: str | None, code: str) -> e.RunClaimed:
-        me = self.log.process
+        me = self.log.ownership.process
         return e.RunClaimed(
             self.log.by,
             head.epoch + 1,
@@ -172,7 +172,7 @@ class Runner:
         """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released."""
         run_id = claim.run_id
         try:
-            with self.log.leases.held(run_id, claim.epoch, claim.since):
+            with self.log.ownership.leases.held(run_id, claim.epoch, claim.since):
                 yield
         except (f.Suspend, f.Completed):
             return
@@ -184,7 +184,7 @@ class Runner:
             raise  # somebody must see to it first: the lease runs out by itself
         except BaseException:
             with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
-                if self.log.live(run_id).status.status == "running":  # else it has ended, or its round has
+                if self.log.ownership.live(run_id).status.status == "running":  # else it has ended, or its round has
                     self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
             raise
 
@@ -192,7 +192,7 @@ class Runner:
         """The run of a claim, with its core and its calls."""
         run_id, epoch = claim.run_id, claim.epoch
         driver = SyncDriver(lambda events: self.append(run_id, epoch, events))
-        line = Lineage(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
+        line = Lineage(self.log.ownership, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
         core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
         driver.fault = core.stop
         caller = Caller(core, partial(self.testify, run_id))
@@ -201,7 +201,10 @@ class Runner:
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Append as the owner."""
         if callable(events):
-            return self.log.append_made(run_id, events, epoch=epoch)
+            make = events
+            return self.log.ownership.appender.append_made(
+                lambda tx: self.log.batch(run_id, make(tx), expect=None, epoch=epoch)
+            )
         return self.log.append(run_id, events, epoch=epoch)
 
     def notify(self, waits: list[dict[str, str]]) -> None:
@@ -210,7 +213,7 @@ class Runner:
     def check_lease(self, run_id: str, epoch: int) -> None:
         """Directly before a call: is the run still ours? Raises Fenced; NotSent if nobody can say now."""
         try:
-            ours = self.log.leases.ensure(run_id, epoch)
+            ours = self.log.ownership.leases.ensure(run_id, epoch)
         except StoreError as error:
             raise f.NotSent(f"the lease of run {run_id} couldn't be renewed, so nothing was sent: {error}") from error
         if not ours:
@@ -345,8 +348,11 @@ class Runner:
         """What ends a run that nobody owns; nothing for one that has an owner or has ended."""
         if head.status in ("queued", "waiting", "scheduled_retry"):
             return [e.RunCancelled(reason)]
-        if head.status == "running" and owner.gone(head, self.log.process, self.log.clock):
-            return [e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.process)), e.RunCancelled(reason)]
+        if head.status == "running" and owner.gone(head, self.log.ownership.process, self.log.clock):
+            return [
+                e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.ownership.process)),
+                e.RunCancelled(reason),
+            ]
         return []
 
 

@@ -270,7 +270,7 @@ class RunAudit:
 
     def _happened(self, call_id: str, call: Call | None) -> bool:
         """Whether an effect under this key is on record."""
-        return (call is not None and is_effect(call)) or hash(call_id) in self._effects
+        return (call is not None and call.has_effect) or hash(call_id) in self._effects
 
     def _twice(self, record: RecordedEvent, call_id: str) -> Finding:
         what = f"event {record.seq}: a second effect under the key {shown(call_id)}, which had happened already"
@@ -334,11 +334,6 @@ class RunAudit:
         what = f"step {step.index} ({shown(step.id)}), begun at event {step.since}, is open in a run that is {status}"
         next_command = show_events(self.run_id, step.since)
         return [finding("uncommitted", self.run_id, step.since, what, next_command, severity=severity)]
-
-
-def is_effect(call: Call) -> bool:
-    """Whether a call has had an effect that must not come again."""
-    return call.status == "completed" and call.policy not in ("model", "idempotent")
 
 
 def _may_stand(status: str, kind: str) -> bool:

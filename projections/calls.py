@@ -16,11 +16,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, tells_unknown
 from runjournal.log.base import Event, RecordedEvent
-
-REPEATABLE: Final = frozenset({"model", "idempotent", "transactional"})
-"""A model call, or a tool of these policies: an attempt whose outcome was lost may simply be made again."""
-STRICTNESS: Final = ("idempotent", "transactional", "keyed", "outbox", "unsafe")
-"""The policies of tools, by how much is known of an attempt whose outcome was lost, the most first."""
+from runjournal.log.policies import EFFECT_FREE, STRICTNESS
+from runjournal.log.policies import REPEATABLE as REPEATABLE
 
 AnyStart: TypeAlias = e.ModelStarted | e.ToolStarted
 AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed
@@ -66,9 +63,14 @@ class Call:
         return bool(self.maybe) and self.status != "completed"
 
     @property
+    def has_effect(self) -> bool:
+        """It happened, and must not happen again."""
+        return self.status == "completed" and self.policy not in EFFECT_FREE
+
+    @property
     def sent(self) -> bool:
         """It happened or may have, and isn't to be repeated; a committed transactional call counts."""
-        return bool(self.maybe) or (self.status == "completed" and self.policy not in ("model", "idempotent"))
+        return bool(self.maybe) or self.has_effect
 
     def forget(self, sent: int | None = None) -> None:
         """The attempt of the step is over: history ends.

@@ -16,7 +16,6 @@ from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.codec import digest_of
 from runjournal.log.store import Effect, StepEnd, Unknown
 
-from .calls import Call
 from .state import RunState
 
 INDEXED: Final = frozenset(
@@ -63,13 +62,9 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
             if len(pending) == len(rows.unknown):
                 rows.known.append((scope, call_id))
             rows.unknown = pending
-        if _happened(call) and not was_completed:
+        if call.has_effect and not was_completed:
             digest = args_sha256(args_at(call.args_seq - state.offset))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
-
-
-def _happened(call: Call) -> bool:
-    return call.status == "completed" and call.policy not in ("model", "idempotent")
 
 
 def args_sha256(args: object) -> str:

@@ -73,7 +73,9 @@ class Import(NamedTuple):
 
 def checkout() -> dict[str, str]:
     """The sources of the three folders."""
-    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+    files = [
+        file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py*")) if file.suffix in {".py", ".pyi"}
+    ]
     return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
@@ -207,17 +209,18 @@ def long_modules(sources: Sources) -> list[str]:
     return [f"{path} has {count} lines of code" for path, count in counts.items() if count > LINES_MAX]
 
 
-def unsorted_facade(sources: Sources) -> list[str]:
-    """A façade without a literal, sorted `__all__` that names everything once."""
-    for node in ast.parse(sources["journal/__init__.py"]).body:
+def unclear_facade(sources: Sources) -> list[str]:
+    """A stub of the façade that isn't `from <module> import <name> as <name>`, a name a line, or says a name twice."""
+    path, names, found = "journal/__init__.pyi", list[str](), list[str]()
+    for node in ast.parse(sources.get(path, "pass")).body:
         match node:
-            case (
-                ast.Assign(targets=[ast.Name(id="__all__")], value=value)
-                | ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.expr() as value)
-            ):
-                names = ast.literal_eval(value)
-                return [] if list(names) == sorted(set(names)) else ["journal/__init__.py: __all__ is not sorted"]
-    return ["journal/__init__.py has no __all__"]
+            case ast.ImportFrom(names=[ast.alias(name=name, asname=known)], end_lineno=node.lineno) if name == known:
+                names.append(name)
+            case ast.AnnAssign(target=ast.Name(id="__all__"), value=None):
+                pass
+            case _:
+                found.append(f"{path}:{node.lineno} isn't an import of one name, as itself")
+    return found + [f"{path} says {name} twice" for name in sorted(set(names)) if names.count(name) > 1]
 
 
 def open_doors(sources: Sources) -> list[str]:
@@ -254,7 +257,7 @@ def _refuses(node: ast.stmt, name: str) -> bool:
 # --- the checkout obeys them -----------------------------------------------------------------------------------------
 
 
-RULES = [upward_imports, circles, misspelt_imports, strayed_third_parties, long_modules, unsorted_facade, open_doors]
+RULES = [upward_imports, circles, misspelt_imports, strayed_third_parties, long_modules, unclear_facade, open_doors]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -294,8 +297,10 @@ def test_other_import_names(folder):
 
 
 def test_facade_resolves():
-    """Every name of the façade can be had, and an unknown one is an AttributeError."""
+    """The façade's names are sorted, each can be had, and an unknown one is an AttributeError."""
     facade = importlib.import_module("runjournal")
+    assert "Journal" in facade.__all__
+    assert sorted(facade.__all__) == facade.__all__ == dir(facade)
     assert [] == [name for name in facade.__all__ if getattr(facade, name, None) is None]
     with pytest.raises(AttributeError):
         _ = facade.no_such_name
@@ -304,7 +309,8 @@ def test_facade_resolves():
 # --- the rules bite: planted violations ------------------------------------------------------------------------------
 
 CLEAN = {
-    "journal/__init__.py": 'if __name__ != "runjournal":\n    raise ImportError("no")\n__all__ = ["Journal", "open"]\n',
+    "journal/__init__.py": 'if __name__ != "runjournal":\n    raise ImportError("no")\n',
+    "journal/__init__.pyi": "from .journal import Journal as Journal\n",
     "journal/journal.py": "from runjournal.log.events import Event\nfrom runjournal.projections import state\n",
     "journal/log/__init__.py": "",
     "journal/log/events.py": "import json\nfrom . import codec\n",
@@ -426,10 +432,22 @@ def test_code_lines():
     assert 2 == code_lines('def f():\n    """Doc.\n\n    More.\n    """\n    return 1  # why\n')
 
 
-@pytest.mark.parametrize("line", ['__all__ = ["b", "a"]', '__all__ = ["a", "a"]', "", '__all__ = ("b", "B")'])
-def test_unsorted_facade(line):
-    """A façade whose `__all__` is unsorted, repeats itself or is missing is found."""
-    assert 1 == len(unsorted_facade({**CLEAN, "journal/__init__.py": line}))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "import runjournal.journal",
+        "from .journal import Journal",
+        "from .journal import Journal as Diary",
+        "from .journal import Journal as Journal, open as open",
+        "from .journal import Journal as Journal\nfrom .run import Journal as Journal",
+        "x: int",
+    ],
+)
+def test_unclear_facade(text):
+    """A façade without a stub, or with one that `__init__.py` couldn't take its names from, is found."""
+    sources = {path: each for path, each in CLEAN.items() if path != "journal/__init__.pyi"}
+    assert 1 == len(unclear_facade({**sources, "journal/__init__.pyi": text} if text else sources))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -19,7 +19,7 @@ from runjournal.log.errors import InvalidArgument
 from runjournal.log.sqlite_schema import MIGRATIONS
 from runjournal.log.sqlite_schema import migrate as bring_up
 from runjournal.log.store import Checkpoint
-from runjournal.looking import reports
+from runjournal.looking import moments, states
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\u202egnp.exe\u200b\x9b31m[red]x[/red]"
 HARMFUL = "\x1b\x07\r\u202e\u200b\x9b"
@@ -304,7 +304,7 @@ def test_looking_writes_nothing(tmp_path):
         journal.append("long", [e.RunQueued(kind="k", input=1)], expect=0)
         journal.append("long", [e.NoteAdded("x")] * 2_000)
         journal.store.drop_checkpoints()
-        found = [reports.state_at(journal, "long").since for _ in range(2)]
+        found = [states.state_at(journal, "long").since for _ in range(2)]
         assert ([0, 0], []) == (found, list(journal.store.checkpoints("long")))
 
 
@@ -337,8 +337,8 @@ def test_type_counts_and_times(url, tmp_path):
     """Counts by type and the event at a time are the same with SQL and without."""
     with Journal.open(url if url == "memory:" else tmp_path / "r.db", by="t") as journal:
         fill(journal)
-        assert {"run.queued": 1, "run.claimed": 1, "step.started": 1} == reports.type_counts(journal, "parent", 3)
-        found = [reports.seq_at_time(journal, "parent", text) for text in ("12:00:01", "12:00:04", "12:00:05", "12:01")]
+        assert {"run.queued": 1, "run.claimed": 1, "step.started": 1} == journal.store.type_counts("parent", 3)
+        found = [moments.seq_at_time(journal, "parent", text) for text in ("12:00:01", "12:00:04", "12:00:05", "12:01")]
         assert [None, 2, 2, 21] == found
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from runjournal.cli import output
 from runjournal.cli.app import cli
-from runjournal.cli.output import money
+from runjournal.cli.formats import money
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.limits import inline_value_bytes_max

@@ -339,7 +339,7 @@ def _of(act: Callable[..., None], *, tx: bool) -> Callable[..., None]:
 
 def test_an_owner_whose_lease_ran_out_looks_who_has_the_run(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was stopped behind its intent for longer than its lease, and somebody has claimed the run: nothing is sent."""
-    append, sent, here = journal.append, list[str](), journal.process
+    append, sent, here = journal.append, list[str](), journal.ownership.process
     other = Journal(journal.store, process=Process(here.host, here.boot_id, here.pid_ns, here.pid + 1, "1"))
 
     def stalls(run_id: Any, drafts: Any = (), **how: Any) -> Any:

@@ -20,7 +20,8 @@ from runjournal.log.base import Event
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import CallEnded, CorruptLog, JournalError, MissingBlob, StoreBusy
 from runjournal.log.limits import steps_recent_max
-from runjournal.projections.calls import STRICTNESS, Call, Calls
+from runjournal.log.policies import STRICTNESS
+from runjournal.projections.calls import Call, Calls
 from runjournal.projections.state import RunState
 from runjournal.run import Run
 from runjournal.testing import generate

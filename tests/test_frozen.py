@@ -12,7 +12,7 @@ import pytest
 from runjournal.journal import Journal
 from runjournal.log.sqlite_schema import MIGRATIONS
 from runjournal.looking.audit import verify_store
-from runjournal.looking.reports import state_as_json
+from runjournal.looking.states import state_as_json
 
 HERE = Path(__file__).parent
 FROZEN = {schema: HERE / "data" / f"store-schema-{schema}.db" for schema in (1, 2)}

@@ -91,7 +91,7 @@ def test_wheel_content(wheel):
         f"{place}/{file.relative_to(ROOT / folder).as_posix()}"
         for folder, place in places.items()
         for file in (ROOT / folder).rglob("*")
-        if file.suffix in {".py", ".sql", ".typed"}
+        if file.suffix in {".py", ".pyi", ".sql", ".typed"}
     }
     assert expected == names
 

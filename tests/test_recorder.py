@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import apsw
@@ -30,6 +30,7 @@ from eventsourcing.tests.persistence import (
 
 from runjournal.log import recorder as recorder_module
 from runjournal.log.recorder import SQLiteRecorder, SQLiteStreamRecorder
+from runjournal.log.sqlite_events import EventTable
 
 # What the store's migrations make: the columns of the recorder's own table, with a check that it doesn't have.
 STORE_TABLE = """
@@ -159,7 +160,7 @@ def test_base_cases_run() -> None:
     assert [] == [case for case in cases if inspect.isabstract(case)]
 
 
-# --- inside the store's transaction -------------------------------------------------------------------------------
+# --- on the store's own table ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -172,106 +173,11 @@ def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
     connection.close()
 
 
-def test_insert_in_transaction(connection: apsw.Connection) -> None:
-    """Inserts belong to the caller's transaction: they commit with it, and give dense positions in order."""
-    recorder = SQLiteRecorder()
-    connection.execute("BEGIN IMMEDIATE")
-    assert range(1, 2) == recorder.insert(connection, [event()])
-    assert range(2, 5) == recorder.insert(connection, events(2, 4))
-    assert not recorder.insert(connection, [])
-    assert connection.in_transaction
-    connection.execute("COMMIT")
-    assert [1, 2, 3, 4] == [found.id for found in recorder.select(connection, "run-1")]
-
-
-def test_insert_rolled_back(connection: apsw.Connection) -> None:
-    """A rollback, of the transaction or of a savepoint in it, takes the inserts along, and positions stay dense."""
-    recorder = SQLiteRecorder()
-    connection.execute("BEGIN IMMEDIATE")
-    recorder.insert(connection, events(1, 3))
-    connection.execute("ROLLBACK")
-    assert recorder.max_position(connection) is None
-    connection.execute("BEGIN IMMEDIATE")
-    recorder.insert(connection, [event()])
-    connection.execute("SAVEPOINT one")
-    recorder.insert(connection, events(2, 3))
-    connection.execute("ROLLBACK TO one")
-    assert range(2, 3) == recorder.insert(connection, [event(2)])
-    connection.execute("COMMIT")
-    assert [1, 2] == [found.originator_version for found in recorder.select(connection, "run-1")]
-
-
-def test_insert_conflict_raw(connection: apsw.Connection) -> None:
-    """In the caller's transaction a conflict is apsw's error and the transaction stays open, so the caller decides."""
-    recorder = SQLiteRecorder()
-    connection.execute("BEGIN IMMEDIATE")
-    recorder.insert(connection, [event()])
-    with pytest.raises(apsw.ConstraintError):
-        recorder.insert(connection, [event()])
-    assert connection.in_transaction
-    connection.execute("ROLLBACK")
-
-
-def test_statement_texts_constant(connection: apsw.Connection) -> None:
-    """Whatever the bounds, the order and the batch, a recorder has six statement texts, so caches hit."""
-    texts: set[str] = set()
-
-    def trace(cursor: apsw.Cursor, text: str, bindings: object) -> bool:
-        texts.add(text)
-        return True
-
-    connection.exec_trace = trace
-    recorder = SQLiteRecorder()
-    for size in (1, 2, 5):
-        recorder.insert(connection, events(1, size, run_id=f"run-{size}"))
-        for desc in (False, True):
-            recorder.select(connection, "run-5", gt=size, desc=desc)
-            recorder.select(connection, "run-5", lte=size, desc=desc, limit=size)
-        recorder.select_log(connection, limit=size)
-        recorder.select_log(connection, gt=size, lte=9, types=["t"] * size, limit=size)
-        recorder.max_position(connection)
-    assert 6 == len(texts)
-
-
-def test_select_bounds(connection: apsw.Connection) -> None:
-    """A select takes gt < seq <= lte, at most limit, up or down."""
-    recorder = SQLiteRecorder()
-    recorder.insert(connection, [*events(1, 5), *events(1, 2, "run-2")])
-
-    def seqs(**bounds: Any) -> list[int]:
-        return [found.originator_version for found in recorder.select(connection, "run-1", **bounds)]
-
-    assert [1, 2, 3, 4, 5] == seqs()
-    assert [3, 4] == seqs(gt=2, lte=4)
-    assert [5, 4] == seqs(desc=True, limit=2)
-    assert [4, 3] == seqs(lte=4, desc=True, limit=2)
-    assert [] == seqs(gt=5)
-    assert [] == seqs(limit=0)
-    assert [6, 7] == [found.id for found in recorder.select(connection, "run-2")]
-
-
-def test_select_uses_index(connection: apsw.Connection) -> None:
-    """A stream is read through its index and the log through the key, without sorting."""
-    recorder = SQLiteRecorder()
-    plans: list[str] = []
-    for sql, arguments in (
-        (recorder._select_sql, 4),
-        (recorder._select_desc_sql, 4),
-        (recorder._log_sql, 3),
-        (recorder._log_types_sql, 4),
-    ):
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * arguments)
-        plans.append(" ".join(str(row[3]) for row in rows))
-    assert all(plan.startswith("SEARCH events USING INDEX") for plan in plans[:2])
-    assert all(plan.startswith("SEARCH events USING INTEGER PRIMARY KEY") for plan in plans[2:])
-    assert not [plan for plan in plans if "TEMP B-TREE" in plan]
-
-
 def test_store_check(connection: apsw.Connection, tmp_path: Path) -> None:
     """The check of the store's own table, seq >= 1, reaches callers as IntegrityError."""
     with SQLiteRecorder(tmp_path / "store.db") as recorder, pytest.raises(IntegrityError):
         recorder.insert_events([event(0)])
-    assert SQLiteRecorder().max_position(connection) is None
+    assert EventTable("events").max_position(connection) is None
 
 
 # --- parameters and errors ----------------------------------------------------------------------------------------
@@ -310,7 +216,7 @@ def test_table_name(path: Path, table: str) -> None:
 def test_table_name_refused(table: str) -> None:
     """A table's name that SQL can't hold is refused at once."""
     with pytest.raises(ValueError, match="table name"):
-        SQLiteRecorder(table=table)
+        SQLiteRecorder(":memory:", table=table)
 
 
 @pytest.mark.parametrize(("id_type", "wrong"), [(str, uuid4()), (UUID, "run-1")])
@@ -369,19 +275,6 @@ def test_options_refused(recorder: SQLiteRecorder) -> None:
     with pytest.raises(NotSupportedError, match="tracking"):
         recorder.insert_events([event()], tracking=object())
     assert recorder.max_notification_id() is None
-
-
-def test_no_database() -> None:
-    """A recorder without a database says so when it is asked to use one of its own."""
-    with SQLiteRecorder() as recorder:
-        for call in (
-            recorder.create_table,
-            recorder.max_notification_id,
-            lambda: recorder.insert_events([event()]),
-            lambda: next(recorder.subscribe()),
-        ):
-            with pytest.raises(ProgrammingError, match="no database"):
-                call()
 
 
 def test_factory(path: Path) -> None:
@@ -448,7 +341,7 @@ def test_read_beside_writer(recorder: SQLiteRecorder) -> None:
     """A reader neither waits for an open write transaction nor sees it."""
     recorder.insert_events([event()])
     with recorder._writing() as writer:
-        recorder.insert(writer, [event(2)])
+        EventTable("events").insert(writer, [("run-1", 2, "note.added", b"{}")])
         assert [event()] == recorder.select_events("run-1")
     assert events(1, 2) == recorder.select_events("run-1")
 

@@ -266,4 +266,4 @@ def test_the_states_of_owned_runs_are_kept(monkeypatch):
         asyncio.run(journal.recover_all_async({"k": agent}, concurrency=20))
         assert 2 >= max(Counter(loads).values())
         journal.enqueue("k", run_id="more")
-        assert 4 == len(journal._appender._cache)
+        assert 4 == len(journal.ownership.appender._cache)

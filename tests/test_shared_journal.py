@@ -81,7 +81,7 @@ MEANWHILE: dict[str, Callable[[Journal, Any], Any]] = {
     "signal": lambda j, agent: j.signal("r", "s", signal_id="once"),
     "note": lambda j, agent: j.append("r", [e.NoteAdded("x")]),
     "refused": lambda j, agent: ignored(j.append, "r", [e.NoteAdded("x"), e.StepStarted(9, "x", "x", "once", 1, 1)]),
-    "forget": lambda j, agent: j.forget(["r"]),
+    "forget": lambda j, agent: j.ownership.forget(["r"]),
 }
 
 
@@ -121,7 +121,7 @@ def test_a_state_that_was_read_before_is_not_kept(journal: Journal, monkeypatch:
     claim = journal.claim("r")
     assert claim is not None
     journal.append("r", [e.NoteAdded("1")], epoch=claim.epoch)
-    journal.forget(["r"])
+    journal.ownership.forget(["r"])
     read = journal.store.head
 
     def slow(run_id: str) -> Any:
@@ -131,8 +131,8 @@ def test_a_state_that_was_read_before_is_not_kept(journal: Journal, monkeypatch:
         return head
 
     monkeypatch.setattr(journal.store, "head", slow)
-    assert 4 == journal.live("r").seq
-    assert 4 == journal.live("r").seq
+    assert 4 == journal.ownership.live("r").seq
+    assert 4 == journal.ownership.live("r").seq
 
 
 def test_a_run_that_is_asked_for_by_its_owner(journal: Journal):
@@ -142,13 +142,13 @@ def test_a_run_that_is_asked_for_by_its_owner(journal: Journal):
     def agent(run: Run) -> Any:
         with run.step("s"):
             run.memory["n"] = 1
-            before = journal.live("r")
+            before = journal.ownership.live("r")
             with pytest.raises(RunBusy):
                 journal.claim("r")
             with pytest.raises(RunBusy):
                 Runner(journal).outcome("r")
-            journal.forget(["r"])
-            return before is journal.live("r")
+            journal.ownership.forget(["r"])
+            return before is journal.ownership.live("r")
 
     assert journal.run(agent, run_id="r") is True
 
@@ -168,13 +168,13 @@ def test_others_fold_into_a_state_of_their_own(journal: Journal, monkeypatch: py
 
     def agent(run: Run) -> Any:
         with run.step("s"):
-            mine = journal.live("r")
+            mine = journal.ownership.live("r")
             with monkeypatch.context() as patch:
                 patch.setattr(RunState, "apply", noted)
                 journal.signal("r", "go")
             seen = [any(each is mine for each in folded), len(mine.inbox.signals)]
             run.memory["n"] = 1
-            return [*seen, len(journal.live("r").inbox.signals)]
+            return [*seen, len(journal.ownership.live("r").inbox.signals)]
 
     assert [False, 0, 1] == journal.run(agent, run_id="r")
     assert folded
@@ -186,11 +186,11 @@ def test_a_batch_that_is_refused_leaves_the_owners_state(journal: Journal):
 
     def agent(run: Run) -> Any:
         with run.step("s"):
-            mine = journal.live("r")
+            mine = journal.ownership.live("r")
             seq = mine.seq
             with pytest.raises(NotAllowed):
                 journal.append("r", [e.SignalReceived("i", "go", None), e.StepStarted(9, "x", "x", "once", 1, 1)])
-            return [mine is journal.live("r"), mine.seq - seq, len(mine.inbox.signals)]
+            return [mine is journal.ownership.live("r"), mine.seq - seq, len(mine.inbox.signals)]
 
     assert [True, 0, 0] == journal.run(agent, run_id="r")
 
@@ -207,9 +207,9 @@ def test_a_word_is_seen_at_once(journal: Journal):
         with run.step("s"):
             with pytest.raises(f.CallFailed):
                 lost(1)
-            (call_id,) = journal.live("r").calls.unresolved()
+            (call_id,) = journal.ownership.live("r").calls.unresolved()
             journal.append("r", [e.ToolResolved(call_id, 1, "happened", 7, late=True)])
-            return list(journal.live("r").calls.unresolved())
+            return list(journal.ownership.live("r").calls.unresolved())
 
     assert [] == journal.run(agent, run_id="r")
 
@@ -221,7 +221,7 @@ def test_a_new_owner_has_none_of_the_old_ones_state(tmp_path: Any):
         for number, each in enumerate([journal, other, journal, other]):
             claim = each.claim("r")
             assert claim is not None
-            assert [number] * 2 == [number, each.live("r").memory.committed.get("n", 0)]
+            assert [number] * 2 == [number, each.ownership.live("r").memory.committed.get("n", 0)]
             step = f"s{number}"
             each.append("r", [e.StepStarted(number, step, step, "once", 1, 1)], epoch=claim.epoch)
             each.append("r", [e.MemorySet("n", number + 1)], epoch=claim.epoch)

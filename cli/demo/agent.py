@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,9 @@ from runjournal.engine.failures import RunWaiting
 from runjournal.engine.tools import KEY, Tx, tool
 from runjournal.journal import Journal
 from runjournal.log.base import RecordedEvent
+from runjournal.log.store import Transaction
 from runjournal.run import Run
+from runjournal.writing.appender import Appender, Batch
 
 from .gate import pause, tell
 from .world import request
@@ -107,16 +110,23 @@ def pay_invoices(run: Run) -> Any:
 # Its process.
 
 
-class GatedJournal(Journal):
+class GatedAppender(Appender):
     """Passes the gate after each commit. Only the demo needs it."""
 
-    def append(self, *args: Any, **how: Any) -> list[RecordedEvent]:
-        """As `Journal.append`."""
-        return _passed(super().append(*args, **how))
+    def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
+        """As `Appender.append`."""
+        return [_passed(records) for records in super().append(*batches)]
 
-    def append_made(self, *args: Any, **how: Any) -> list[RecordedEvent]:
-        """As `Journal.append_made`."""
-        return _passed(super().append_made(*args, **how))
+    def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
+        """As `Appender.append_made`."""
+        return _passed(super().append_made(make))
+
+
+class GatedJournal(Journal):
+    """A journal with that appender."""
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how, appender=GatedAppender)
 
 
 def _passed(records: list[RecordedEvent]) -> list[RecordedEvent]:

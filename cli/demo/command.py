@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 import click
 
-from runjournal.cli.output import Column, money, plural, table
+from runjournal.cli.formats import money, plural
+from runjournal.cli.output import Column, table
 from runjournal.cli.safe import preview
 from runjournal.journal import Journal
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -72,7 +72,7 @@ def _batch(journal: Logbook, run: ImportedRun) -> Batch:
         by=f"import:{run.source}",
         at=[item.at for item in run.items],
     )
-    return journal.imported(batch, Import(run.run_id, run.source, run.sha256, run.taken))
+    return replace(batch, imported=Import(run.run_id, run.source, run.sha256, run.taken))
 
 
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
@@ -100,7 +100,7 @@ def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileRep
         return taking.finish()
 
     added = journal.store.transact(decide, durable=True)
-    journal.forget(added)
+    journal.ownership.forget(added)
     for run_id, count in added.items():
         if count >= checkpoint_every_events:
             journal.checkpoint(run_id)

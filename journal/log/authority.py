@@ -14,6 +14,7 @@ from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
 from .head import RECOVERIES, STATUS_AFTER, TERMINAL, Head, sharper
+from .policies import EFFECT_FREE
 
 
 class CallFacts(NamedTuple):
@@ -139,7 +140,11 @@ class Gate:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
         if kind in NEEDS_FACTS:
             _check_facts(self.head, event, self.scene.facts())
-        if isinstance(event, e.ToolStarted) and event.policy != "idempotent" and _happened(self.scene, event.call_id):
+        if (
+            isinstance(event, e.ToolStarted)
+            and event.policy not in EFFECT_FREE
+            and _happened(self.scene, event.call_id)
+        ):
             raise CallEnded(f"run {run_id}: call {event.call_id} has happened; its recorded result is the answer")
         self._count(event, kind)
 

@@ -19,6 +19,7 @@ from .base import UnreadableEvent as UnreadableEvent
 from .base import builtin
 from .base import register as register
 from .base import registered as registered
+from .policies import POLICIES, RELAXED_STARTS
 
 Obj: TypeAlias = dict[str, Any]
 Name: TypeAlias = Annotated[str, s.Name()]
@@ -44,7 +45,6 @@ CAUSES: Final = (
     "expired",
 )
 STEP_KINDS: Final = ("once", "repeat", "do")
-POLICIES: Final = ("transactional", "idempotent", "keyed", "outbox", "unsafe")
 ON_UNKNOWN: Final = ("fail", "ask")
 OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
@@ -552,5 +552,5 @@ RELAXED: Final = frozenset(
 def is_durable(event: Event) -> bool:
     """Whether the commit of this event waits for the disk."""
     if isinstance(event, ToolStarted):
-        return not (event.read_only or event.policy in ("idempotent", "transactional", "outbox"))
+        return not (event.read_only or event.policy in RELAXED_STARTS)
     return event.TYPE not in RELAXED

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock, get_ident
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
@@ -17,13 +18,10 @@ from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .head import Head
 from .limits import checkpoint_stretch_events, read_page_events_max
-from .store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown, Write
+from .store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown, Write, read
+from .tables import DERIVED, INDEX, STATE
 
 T = TypeVar("T")
-
-_TABLES: Final = ("runs", "effects", "unknowns", "lines", "step_ends", "imports", "blobs", "checkpoints")
-_INDEX_TABLES: Final = {"effects": 4, "unknowns": 2, "step_ends": 0, "lines": 1, "imports": 0}
-"""The tables that index_rows knows, and which column names the run."""
 
 _Key = tuple[Any, ...]
 _Tables = dict[str, dict[_Key, Any]]
@@ -38,6 +36,11 @@ class _Recorder(POPOApplicationRecorder):
             index = self._stored_events_index.get(run_id, {})
             places = [index[seq] for seq in range(first, min(last, len(index)) + 1)]
             return [_notification(place + 1, self._stored_events[place]) for place in places]
+
+    def run_ids(self) -> list[str]:
+        """Every run that has an event."""
+        with self._database_lock:
+            return [str(run_id) for run_id in self._stored_events_index]
 
 
 def _notification(position: int, event: StoredEvent) -> Notification:
@@ -69,10 +72,7 @@ class _Reads(ABC):
         self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
     ) -> Iterator[RecordedEvent]:
         """The run's events with after < seq <= upto, in order, of these types (all: None)."""
-        wanted = None if types is None else frozenset(types)
-        for seq, position, event_type, body in self.read_raw(run_id, after, upto):
-            if wanted is None or event_type in wanted:
-                yield decode(run_id, seq, position, event_type, body)
+        return read(self, run_id, after, upto, types=types)
 
     def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
         """The same rows as they are stored: (seq, position, type, body)."""
@@ -128,7 +128,7 @@ class _Transaction(_Reads):
     def __init__(self, tables: _Tables, recorder: _Recorder) -> None:
         self.tables = tables
         self.recorder = recorder
-        self.changes: _Tables = {name: {} for name in _TABLES}
+        self.changes: _Tables = {name: {} for name in STATE}
         self.events: list[StoredEvent] = []
         self.ended = False
 
@@ -189,7 +189,7 @@ class _Transaction(_Reads):
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead."""
         self._open()
-        for name in ("effects", "unknowns", "lines", "step_ends"):
+        for name in DERIVED:
             self.changes[name] = dict.fromkeys({**self.tables[name], **self.changes[name]})
         for write in writes:
             self.changes["runs"][write.head.run_id,] = write.head
@@ -232,7 +232,7 @@ class MemoryStore(_Reads):
 
     def __init__(self, *, clock: Clock) -> None:
         self.clock = clock
-        self._tables: _Tables = {name: {} for name in _TABLES}
+        self._tables: _Tables = {name: {} for name in STATE}
         self._recorder = _Recorder()
         self._lock = Lock()  # held by a writer all along, by a reader for a page
         self._write_lock = Lock()
@@ -379,6 +379,19 @@ class MemoryStore(_Reads):
                 return
             after = page[-1].id
 
+    def run_ids(self) -> Iterator[str]:
+        """Every run that has an event, each once."""
+        self._check()
+        yield from self._recorder.run_ids()
+
+    def type_counts(self, run_id: str, upto: int) -> dict[str, int]:
+        """How many events of each type a run has with seq <= upto, by type, sorted."""
+        return dict(sorted(Counter(row[2] for row in self.read_raw(run_id, 0, upto)).items()))
+
+    def seq_at(self, run_id: str, at: str) -> int | None:
+        """The seq of the run's last event that was appended at or before a time, or None."""
+        return next((each.seq for each in self.read_back(run_id) if each.at[:26] <= at), None)
+
     def last_position(self) -> int:
         """The greatest position in the store, 0 if it is empty."""
         self._check()
@@ -407,9 +420,9 @@ class MemoryStore(_Reads):
 
         A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
         """
-        if table not in _INDEX_TABLES:
-            raise InvalidArgument(f"index table {table[:40]!r}: expected one of {', '.join(_INDEX_TABLES)}")
-        column = _INDEX_TABLES[table]
+        if table not in INDEX:
+            raise InvalidArgument(f"index table {table[:40]!r}: expected one of {', '.join(INDEX)}")
+        column = INDEX[table].run_place
         yield from (tuple(row) for row in self._sorted(table) if run_id in (None, row[column]))
 
     def data_version(self) -> int:
@@ -440,7 +453,7 @@ class MemoryStore(_Reads):
             raise StoreError("memory: close was called inside transact")
         with self._write_lock:
             self._closed = True
-            self._tables = {name: {} for name in _TABLES}
+            self._tables = {name: {} for name in STATE}
             self._recorder = _Recorder()
 
     def __enter__(self) -> Self:

@@ -1,20 +1,9 @@
-"""eventsourcing's recorder interfaces on apsw.
+"""eventsourcing's recorder interfaces on apsw, on connections of their own; the stores don't use them.
 
-`SQLiteStreamRecorder` writes and reads the streams of runs, `SQLiteRecorder` adds the store-wide order. The table's
-name and the type of the run ids are parameters. A row and a `StoredEvent` hold the same:
-
-    position  the event's place in the table, from 1, dense; a Notification's id
-    run_id    originator_id, kept as text
-    seq       originator_version
-    type      topic
-    body      state, bytes
-
-Both classes work at two levels:
-
-* `insert`, `select`, `select_log` and `max_position` run one statement on a connection that the caller gives and whose
-  transaction is the caller's. They raise apsw's own errors, because the caller translates them. The store uses these.
-* `insert_events`, `select_events`, `select_notifications`, `max_notification_id` and `subscribe` are eventsourcing's
-  interfaces, on connections of the recorder's own. They are thread-safe and raise eventsourcing's errors.
+`SQLiteStreamRecorder` writes and reads the streams of runs, `SQLiteRecorder` adds the store-wide order. Both are
+thread-safe and raise eventsourcing's errors. The table's name and the type of the run ids are parameters. What a
+`StoredEvent` calls originator_id, originator_version, topic and state are the columns run_id, seq, type and body of an
+`EventTable`; a Notification's id is the position.
 """
 
 # apsw's stub takes Buffer from collections.abc, which has it from Python 3.12 on: to pyright on 3.11 it is unknown.
@@ -27,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
-from json import dumps
 from threading import Event, Lock
 from time import monotonic, sleep
 from types import TracebackType
@@ -52,19 +40,17 @@ from eventsourcing.persistence import (
     Subscription,
 )
 
-Database: TypeAlias = str | os.PathLike[str] | Callable[[], apsw.Connection]
-Row: TypeAlias = tuple[str, int, str, bytes, int]
+from .sqlite_events import EventTable, NewRow, Row
 
-__all__ = ["SQLiteRecorder", "SQLiteStreamRecorder", "SQLiteSubscription", "StoredEvent"]
+Database: TypeAlias = str | os.PathLike[str] | Callable[[], apsw.Connection]
+
+__all__ = ["SQLiteRecorder", "SQLiteStreamRecorder", "SQLiteSubscription"]
 
 BUSY_WAIT_S = 5.0
 WAL_RETRY_S = 0.002
 IDLE_READERS_MAX = 8
 SUBSCRIPTION_POLL_S = 0.01
 SUBSCRIPTION_PAGE_EVENTS_MAX = 500
-
-# Bounds that stand for "no bound", so that one statement text serves all calls and stays in apsw's statement cache.
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 # What is not listed is a DatabaseError.
 TRANSLATIONS: dict[type[apsw.Error], type[Exception]] = {
@@ -106,8 +92,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
 
     Args:
         database: The path of a file (made if absent, switched to WAL, durable at each commit); `":memory:"`, private
-            to this recorder; a function that opens a new connection to one and the same file at each call; or None,
-            for a recorder that only works on the connections that it is given.
+            to this recorder; or a function that opens a new connection to one and the same file at each call.
         table: The table's name, any text without NUL; it is quoted.
         id_type: `str` or `UUID`: the type of the run ids that go in and come back.
         busy_wait_s: Seconds to wait for another connection's lock. A function sets its connections' wait itself.
@@ -115,18 +100,11 @@ class SQLiteStreamRecorder(AggregateRecorder):
     Raises:
         ValueError: The table's name is empty or holds a NUL.
         OperationalError: The database can't be opened.
-
-    Inside a transaction of the caller's:
-
-        recorder = SQLiteStreamRecorder(table="events")
-        connection.execute("BEGIN IMMEDIATE")
-        positions = recorder.insert(connection, [StoredEvent("run-1", 1, "run.queued", b"{}")])
-        connection.execute("COMMIT")
     """
 
     def __init__(
         self,
-        database: Database | None = None,
+        database: Database,
         *,
         table: str = "events",
         id_type: type[str | UUID] = str,
@@ -134,7 +112,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
     ) -> None:
         self._id_type = id_type
         self._row = uuid_row if id_type is UUID else text_row
-        self._prepare(quoted(table))
+        self._table = EventTable(table)
         self._lock = Lock()
         # An in-memory database has no WAL, so a reader that met a writer would be busy: they take turns instead.
         memory = not callable(database) and str(database) == ":memory:"
@@ -143,78 +121,10 @@ class SQLiteStreamRecorder(AggregateRecorder):
         self._idle: list[apsw.Connection] = []
         self._closed = False
         with translated():
-            self._writer = self._open() if database is not None else None
-            if self._writer is not None and not callable(database):
+            self._writer = self._open()
+            if not callable(database):
                 switch_to_wal(self._writer, busy_wait_s)
                 self._writer.execute("PRAGMA synchronous = FULL")
-
-    def _prepare(self, table: str) -> None:
-        """Write the statement texts once; each serves all calls."""
-        self._create_sql = (
-            f"CREATE TABLE IF NOT EXISTS {table} (position INTEGER PRIMARY KEY, run_id TEXT NOT NULL, "
-            "seq INTEGER NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (run_id, seq)) STRICT"
-        )
-        self._insert_sql = f"INSERT INTO {table} (run_id, seq, type, body) VALUES (?, ?, ?, ?)"
-        stream = (
-            f"SELECT run_id, seq, type, body, position FROM {table} "
-            "WHERE run_id = ? AND seq > ? AND seq <= ? ORDER BY seq"
-        )
-        self._select_sql = f"{stream} LIMIT ?"
-        self._select_desc_sql = f"{stream} DESC LIMIT ?"
-
-    def insert(self, connection: apsw.Connection, stored_events: Sequence[StoredEvent]) -> range:
-        """Insert events in the caller's open write transaction and return their positions, in order.
-
-        The positions are dense, because the caller holds the database's only write lock and nothing else inserts
-        between two rows. After an error some rows may be in: roll back to where the caller began.
-
-        Raises:
-            TypeError: A run id isn't of this recorder's type.
-            apsw.ConstraintError: The table holds this (run_id, seq) already, or one of its own checks said no.
-            apsw.Error: Whatever else SQLite reports.
-        """
-        connection.executemany(self._insert_sql, map(self._row, stored_events))
-        end = connection.last_insert_rowid() + 1
-        return range(end - len(stored_events), end)
-
-    def select(
-        self,
-        connection: apsw.Connection,
-        run_id: UUID | str,
-        *,
-        gt: int | None = None,
-        lte: int | None = None,
-        desc: bool = False,
-        limit: int | None = None,
-    ) -> list[Notification]:
-        """Return a run's events with gt < seq <= lte, at most `limit`, by seq up or down; `id` is the position.
-
-        Raises:
-            TypeError: The run id isn't of this recorder's type.
-            apsw.Error: Whatever SQLite reports.
-        """
-        return self._notifications(
-            connection,
-            self._select_desc_sql if desc else self._select_sql,
-            (
-                self._to_text(run_id),
-                INT64_MIN if gt is None else gt,
-                INT64_MAX if lte is None else lte,
-                INT64_MAX if limit is None else limit,
-            ),
-        )
-
-    def rows(
-        self, connection: apsw.Connection, run_id: str, gt: int, lte: int | None, limit: int, *, desc: bool = False
-    ) -> list[Row]:
-        """The same as bare rows, (run_id, seq, type, body, position): a third of the time, for long replays.
-
-        Raises:
-            apsw.Error: Whatever SQLite reports.
-        """
-        query = self._select_desc_sql if desc else self._select_sql
-        bounds = (run_id, gt, INT64_MAX if lte is None else lte, limit)
-        return cast("list[Row]", connection.execute(query, bounds).fetchall())
 
     def create_table(self) -> None:
         """Make the table unless it is there: any seq, any bytes as body, one row for each (run_id, seq).
@@ -223,7 +133,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
             PersistenceError: One of eventsourcing's errors, for what SQLite reports.
         """
         with self._writing() as connection:
-            connection.execute(self._create_sql)
+            self._table.create(connection)
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """Insert the events in one transaction, all or none, and return None.
@@ -252,17 +162,16 @@ class SQLiteStreamRecorder(AggregateRecorder):
             PersistenceError: One of eventsourcing's errors, for what SQLite reports.
             TypeError: The run id isn't of this recorder's type.
         """
+        text = self._to_text(originator_id)
         with self._reading() as connection:
-            found = self.select(connection, originator_id, gt=gt, lte=lte, desc=desc, limit=limit)
-        # A Notification never equals a StoredEvent, whatever it holds.
-        return [StoredEvent(n.originator_id, n.originator_version, n.topic, n.state) for n in found]
+            rows = self._table.select(connection, text, gt=gt, lte=lte, desc=desc, limit=limit)
+        return [StoredEvent(self._id_type(run_id), seq, kind, body) for run_id, seq, kind, body, _ in rows]
 
     def close(self) -> None:
         """Close the recorder's own connections; a second call does nothing."""
         with self._lock:
             self._closed = True
-            if self._writer is not None:
-                self._writer.close()
+            self._writer.close()
         self._close_idle()
 
     def __enter__(self) -> Self:
@@ -280,27 +189,22 @@ class SQLiteStreamRecorder(AggregateRecorder):
             raise NotSupportedError(f"insert_events() takes no options, got {sorted(options)}")
         if not stored_events:
             return []
+        rows = [self._row(each) for each in stored_events]
         with self._writing() as connection:
-            return list(self.insert(connection, stored_events))
+            return list(self._table.insert(connection, rows))
 
     def _to_text(self, run_id: UUID | str) -> str:
         if not isinstance(run_id, self._id_type):
             raise wrong_id(self._id_type, run_id)
         return run_id if isinstance(run_id, str) else str(run_id)
 
-    def _notifications(
-        self, connection: apsw.Connection, sql: str, bindings: tuple[int | str, ...]
-    ) -> list[Notification]:
-        # All rows at once: an open cursor would keep its snapshot, and the WAL would grow behind it.
-        rows = cast("list[Row]", connection.execute(sql, bindings).fetchall())
+    def _notifications(self, rows: Sequence[Row]) -> list[Notification]:
         to_id = self._id_type
         return [Notification(to_id(run_id), seq, kind, body, position) for run_id, seq, kind, body, position in rows]
 
     @contextmanager
     def _writing(self) -> Generator[apsw.Connection]:
         """Hold the writer in a transaction that commits at the end of the block, or rolls back."""
-        if self._writer is None:
-            raise no_database()
         with self._lock, translated():
             self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -353,7 +257,7 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
 
     def __init__(
         self,
-        database: Database | None = None,
+        database: Database,
         *,
         table: str = "events",
         id_type: type[str | UUID] = str,
@@ -362,41 +266,6 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
         """Take what `SQLiteStreamRecorder` takes."""
         super().__init__(database, table=table, id_type=id_type, busy_wait_s=busy_wait_s)
         self._subscriptions: WeakSet[SQLiteSubscription] = WeakSet()
-
-    def _prepare(self, table: str) -> None:
-        super()._prepare(table)
-        log = f"SELECT run_id, seq, type, body, position FROM {table} WHERE position > ? AND position <= ?"
-        self._log_sql = f"{log} ORDER BY position LIMIT ?"
-        # The types travel as one JSON array, so that the text is the same for any number of them.
-        self._log_types_sql = f"{log} AND type IN (SELECT value FROM json_each(?)) ORDER BY position LIMIT ?"
-        self._max_sql = f"SELECT max(position) FROM {table}"
-
-    def select_log(
-        self,
-        connection: apsw.Connection,
-        *,
-        gt: int = 0,
-        lte: int | None = None,
-        types: Sequence[str] = (),
-        limit: int,
-    ) -> list[Notification]:
-        """Return the events of all runs with gt < position <= lte, at most `limit`, in order; no types: all of them.
-
-        Raises:
-            apsw.Error: Whatever SQLite reports.
-        """
-        upto = INT64_MAX if lte is None else lte
-        if types:
-            return self._notifications(connection, self._log_types_sql, (gt, upto, dumps(list(types)), limit))
-        return self._notifications(connection, self._log_sql, (gt, upto, limit))
-
-    def max_position(self, connection: apsw.Connection) -> int | None:
-        """Return the newest event's position, or None without events.
-
-        Raises:
-            apsw.Error: Whatever SQLite reports.
-        """
-        return cast("int | None", connection.execute(self._max_sql).fetchall()[0][0])
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> list[int]:
         """Insert the events as `SQLiteStreamRecorder` does and return their positions, in order."""
@@ -421,7 +290,8 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
         """
         gt = 0 if start is None else start - 1 if inclusive_of_start else start
         with self._reading() as connection:
-            return self.select_log(connection, gt=gt, lte=stop, types=topics, limit=limit)
+            rows = self._table.select_log(connection, gt=gt, lte=stop, types=topics, limit=limit)
+        return self._notifications(rows)
 
     def max_notification_id(self) -> int | None:
         """Return the newest event's position, or None without events.
@@ -430,7 +300,7 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
             PersistenceError: One of eventsourcing's errors, for what SQLite reports.
         """
         with self._reading() as connection:
-            return self.max_position(connection)
+            return self._table.max_position(connection)
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> SQLiteSubscription:
         """Return an iterator over the events behind position `gt`, which waits for new ones, of any process.
@@ -439,7 +309,15 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
             with recorder.subscribe(gt=seen) as subscription:
                 for notification in subscription: ...
         """
-        subscription = SQLiteSubscription(self, gt, topics, open_reader=self._reader, read_lock=self._read_lock)
+        subscription = SQLiteSubscription(
+            self,
+            gt,
+            topics,
+            open_reader=self._reader,
+            read_lock=self._read_lock,
+            table=self._table,
+            notifications=self._notifications,
+        )
         self._subscriptions.add(subscription)
         return subscription
 
@@ -466,12 +344,16 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
         *,
         open_reader: Callable[[], apsw.Connection],
         read_lock: AbstractContextManager[object],
+        table: EventTable,
+        notifications: Callable[[Sequence[Row]], list[Notification]],
     ) -> None:
         """Start behind position `gt` (None: at the first event); `SQLiteRecorder.subscribe` calls this."""
         super().__init__(recorder=recorder, gt=gt, topics=topics)
         self._place = gt or 0
         self._open_reader = open_reader
         self._read_lock = read_lock
+        self._table = table
+        self._notifications = notifications
         self._connection: apsw.Connection | None = None
         self._lock = Lock()
         self._stopped = Event()
@@ -509,9 +391,10 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
             version = cast("int", connection.execute("PRAGMA data_version").fetchall()[0][0])
             if version == self._version:
                 return False
-            head = self._recorder.max_position(connection) or 0
+            head = self._table.max_position(connection) or 0
             limit = SUBSCRIPTION_PAGE_EVENTS_MAX
-            page = self._recorder.select_log(connection, gt=self._place, lte=head, types=self._topics, limit=limit)
+            rows = self._table.select_log(connection, gt=self._place, lte=head, types=self._topics, limit=limit)
+            page = self._notifications(rows)
             self._pending.extend(page)
             if len(page) == limit:
                 self._place = page[-1].id
@@ -532,21 +415,10 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
                 self._lock.release()
 
 
-def quoted(name: str) -> str:
-    """Return an SQL identifier for any name.
-
-    Raises:
-        ValueError: The name is empty or holds a NUL, which would end the statement's text.
-    """
-    if not name or "\0" in name:
-        raise ValueError(f"expected a table name without NUL, got {name!r}")
-    return '"' + name.replace('"', '""') + '"'
+# Two functions instead of one with a branch, and no method: an insert calls one for each event.
 
 
-# Two functions instead of one with a branch, and no method: an insert calls one for each event, inside the write lock.
-
-
-def text_row(event: StoredEvent) -> tuple[str, int, str, bytes]:
+def text_row(event: StoredEvent) -> NewRow:
     """Return the values to insert for an event whose run id is text."""
     run_id = event.originator_id
     if not isinstance(run_id, str):
@@ -554,7 +426,7 @@ def text_row(event: StoredEvent) -> tuple[str, int, str, bytes]:
     return run_id, event.originator_version, event.topic, event.state
 
 
-def uuid_row(event: StoredEvent) -> tuple[str, int, str, bytes]:
+def uuid_row(event: StoredEvent) -> NewRow:
     """Return the values to insert for an event whose run id is a UUID."""
     run_id = event.originator_id
     if not isinstance(run_id, UUID):
@@ -567,19 +439,17 @@ def wrong_id(expected: type[UUID | str], run_id: UUID | str) -> TypeError:
     return TypeError(f"expected a run id of type {expected.__name__}, got {type(run_id).__name__}")
 
 
-def opener(database: Database | None, busy_wait_s: float) -> Callable[[], apsw.Connection]:
+def opener(database: Database, busy_wait_s: float) -> Callable[[], apsw.Connection]:
     """Return the function that opens one more connection to a database."""
-    if database is not None and callable(database):
+    if callable(database):
         return database
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    name = None if database is None else os.fspath(database)
+    name = os.fspath(database)
     if name == ":memory:":
         # The memdb VFS lets connections share memory and lock like a file does; a shared cache locks tables instead.
         name, flags = f"file:/runjournal-recorder-{next(memory_numbers)}?vfs=memdb", flags | apsw.SQLITE_OPEN_URI
 
     def open_connection() -> apsw.Connection:
-        if name is None:
-            raise no_database()
         connection = apsw.Connection(name, flags=flags)
         connection.set_busy_timeout(round(busy_wait_s * 1000))
         return connection
@@ -604,11 +474,6 @@ def switch_to_wal(connection: apsw.Connection, busy_wait_s: float) -> None:
             sleep(WAL_RETRY_S)
         else:
             return
-
-
-def no_database() -> ProgrammingError:
-    """Return the error of a recorder that only works on the connections that it is given."""
-    return ProgrammingError("this recorder has no database of its own: give it one, or use insert() and select()")
 
 
 @contextmanager

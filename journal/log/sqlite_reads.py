@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
@@ -20,14 +20,14 @@ from .codec import decode
 from .errors import InvalidArgument
 from .head import Head
 from .limits import read_page_events_max
-from .recorder import SQLiteRecorder
 from .sqlite_errors import translate, translated
-from .store import Checkpoint, Effect, Import, StepEnd, Unknown
+from .sqlite_events import EventTable, Row
+from .store import Checkpoint, Effect, Import, StepEnd, Unknown, read
+from .tables import INDEX
 
 T = TypeVar("T")
 
-recorder: Final = SQLiteRecorder(table="events")
-"""eventsourcing's recorder for the table `events`; it works on the connections that it is given."""
+EVENTS: Final = EventTable("events")
 
 _SEQ_MAX: Final = 2**63 - 1
 _HEAD: Final = f"SELECT {', '.join(Head._fields)} FROM runs"
@@ -50,30 +50,20 @@ _CHECKPOINT_BEFORE: Final = (
     "ORDER BY seq DESC, fold DESC LIMIT 1"
 )
 _BORN: Final = "SELECT position, run_id FROM events WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
+_RUN_IDS: Final = "SELECT DISTINCT run_id FROM events"
+_TYPE_COUNTS: Final = "SELECT type, count(*) FROM events WHERE run_id = ? AND seq <= ? GROUP BY type ORDER BY type"
+_SEQ_AT: Final = (
+    "SELECT seq FROM events "
+    """WHERE run_id = ? AND substr(CAST(body AS TEXT), instr(CAST(body AS TEXT), '"at":"') + 6, 26) <= ? """
+    "ORDER BY seq DESC LIMIT 1"
+)
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM events"
-
-
-class Table(NamedTuple):
-    """An index table: its columns, how many of them are the key, and the one that names the run."""
-
-    columns: tuple[str, ...]
-    key: int
-    run: str
-
-
-TABLES: Final = {
-    "effects": Table(Effect._fields, 2, "run_id"),
-    "unknowns": Table(Unknown._fields, 2, "run_id"),
-    "step_ends": Table(StepEnd._fields, 3, "run_id"),
-    "lines": Table(("scope", "newest"), 1, "newest"),
-    "imports": Table(Import._fields, 1, "run_id"),
-}
 
 
 def index_page(name: str, run_id: str | None, after: tuple[Any, ...] | None) -> tuple[str, tuple[Any, ...]]:
     """The query for a page of an index table, by key, behind the row `after`. Raises InvalidArgument."""
-    if (table := TABLES.get(name)) is None:
-        raise InvalidArgument(f"index table {name[:40]!r}: expected one of {', '.join(TABLES)}")
+    if (table := INDEX.get(name)) is None:
+        raise InvalidArgument(f"index table {name[:40]!r}: expected one of {', '.join(INDEX)}")
     key = ", ".join(table.columns[: table.key])
     where: list[str] = []
     params: list[Any] = []
@@ -156,10 +146,7 @@ class SQLiteReads(ABC):
         self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
     ) -> Iterator[RecordedEvent]:
         """The run's events with after < seq <= upto, in order, of these types (all: None)."""
-        wanted = None if types is None else frozenset(types)
-        for seq, position, event_type, body in self.read_raw(run_id, after, upto):
-            if wanted is None or event_type in wanted:
-                yield decode(run_id, seq, position, event_type, body)
+        return read(self, run_id, after, upto, types=types)
 
     def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
         """The same rows as they are stored: (seq, position, type, body)."""
@@ -176,8 +163,8 @@ class SQLiteReads(ABC):
         """(seq, position, type, body) of at most a page of events with after < seq <= upto."""
         try:
             found = self._use(
-                lambda connection: recorder.rows(
-                    connection, run_id, after, upto, read_page_events_max, desc=newest_first
+                lambda connection: EVENTS.select(
+                    connection, run_id, gt=after, lte=upto, limit=read_page_events_max, desc=newest_first
                 )
             )
         except apsw.Error as error:
@@ -253,10 +240,23 @@ class SQLiteWideReads(SQLiteReads):
         while True:
             with translated(self._path):
                 page = self._use(partial(_all_page, after=after, upto=upto))
-            yield from page
+            yield from (decode(run_id, seq, position, kind, body) for run_id, seq, kind, body, position in page)
             if len(page) < read_page_events_max:
                 return
-            after = page[-1].position
+            after = page[-1][4]
+
+    def run_ids(self) -> Iterator[str]:
+        """Every run that has an event, each once."""
+        yield from (str(run_id) for (run_id,) in self._rows(_RUN_IDS))
+
+    def type_counts(self, run_id: str, upto: int) -> dict[str, int]:
+        """How many events of each type a run has with seq <= upto, by type, sorted."""
+        return {str(event_type): int(count) for event_type, count in self._rows(_TYPE_COUNTS, (run_id, upto))}
+
+    def seq_at(self, run_id: str, at: str) -> int | None:
+        """The seq of the run's last event that was appended at or before a time, or None."""
+        rows = self._rows(_SEQ_AT, (run_id, at))
+        return rows[0][0] if rows else None
 
     def last_position(self) -> int:
         """The greatest position in the store, 0 if it is empty."""
@@ -293,7 +293,6 @@ class SQLiteWideReads(SQLiteReads):
             after = page[-1]
 
 
-def _all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[RecordedEvent]:
+def _all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[Row]:
     """A page of all runs' events with after < position <= upto, in order."""
-    found = recorder.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)
-    return [decode(str(each.originator_id), each.originator_version, each.id, each.topic, each.state) for each in found]
+    return EVENTS.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)

@@ -14,10 +14,10 @@ import apsw
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import transaction_s_max
-from .recorder import StoredEvent
 from .sqlite_errors import translate
-from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, recorder
+from .sqlite_reads import EVENTS, HEAD_OF, SQLiteReads, fetch
 from .store import Write
+from .tables import ALL, DERIVED
 
 T = TypeVar("T")
 
@@ -25,7 +25,6 @@ _STEPS_BETWEEN_LOOKS: Final = 10_000
 """Steps of SQLite's machine between two looks at the time, in a tool's statement."""
 _CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
 _RESTORE: Final = _CREATE.replace("INSERT", "INSERT OR REPLACE")
-_DERIVED: Final = ("effects", "unknowns", "lines", "step_ends")
 _GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
 _ADVANCE: Final = f"UPDATE runs SET updated_at = ?, head_seq = ?, head_hash = ? {_GUARD}"
 _REPLACE: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in Head._fields[1:])} {_GUARD}"
@@ -88,9 +87,7 @@ class SQLiteTransaction(SQLiteReads):
         try:
             self._move_head(write.before, write.head)
             run_id = write.head.run_id
-            positions = recorder.insert(
-                self._connection, [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
-            )
+            positions = EVENTS.insert(self._connection, [(run_id, *event) for event in write.events])
             self._write_rows(write)
         except WrongExpectation:
             raise
@@ -148,7 +145,7 @@ class SQLiteTransaction(SQLiteReads):
         self.check()
         try:
             with self._without_triggers("effects"):
-                for table in _DERIVED:
+                for table in DERIVED:
                     self._connection.execute(f"DELETE FROM {table}")
                 for write in writes:
                     self._connection.execute(_RESTORE, write.head)
@@ -210,9 +207,6 @@ class SQLiteTransaction(SQLiteReads):
             connection.execute(_SET_IMPORT, write.imported)
 
 
-_OURS: Final = frozenset(
-    ["events", "runs", "effects", "unknowns", "lines", "step_ends", "checkpoints", "blobs", "imports", "meta"]
-)
 _ON_TABLES: Final = frozenset({apsw.SQLITE_READ, apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE})
 _ON_NOTHING: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE})
 
@@ -221,7 +215,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     """Whether a tool's statement may do this: reading and writing rows of tables that aren't ours, and nothing else."""
     table = (first or "").lower()
     if action in _ON_TABLES:
-        allowed = table not in _OURS and not table.startswith("sqlite_")
+        allowed = table not in ALL and not table.startswith("sqlite_")
     elif action == apsw.SQLITE_FUNCTION:
         allowed = (second or "").lower() != "load_extension"
     else:
@@ -245,7 +239,7 @@ def _authorize_define(action: int, first: str | None, second: str | None, *more:
     """Whether a definition may do this. SQLite itself refuses to write the schema but by such statements."""
     if action in _DEFINES:
         name = ((first, second)[_DEFINES[action]] or "").lower()
-        return apsw.SQLITE_OK if name not in _OURS and not name.startswith("sqlite_") else apsw.SQLITE_DENY
+        return apsw.SQLITE_OK if name not in ALL and not name.startswith("sqlite_") else apsw.SQLITE_DENY
     if action in _ON_TABLES and (first or "").lower() in _ON_SCHEMA:
         return apsw.SQLITE_OK
     return _authorize(action, first, second, *more)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from .base import RecordedEvent
 from .clock import Clock
+from .codec import decode
 from .errors import InvalidArgument
 from .head import Head
 from .limits import heads_page_max
@@ -220,6 +221,21 @@ class Store(Reading, Protocol):
         """All runs' events with after < position <= upto, in the order of the store."""
         ...
 
+    def run_ids(self) -> Iterator[str]:
+        """Every run that has an event, whichever, each once, in no order; also one without a row of its own."""
+        ...
+
+    def type_counts(self, run_id: str, upto: int) -> dict[str, int]:
+        """How many events of each type a run has with seq <= upto, by type, sorted."""
+        ...
+
+    def seq_at(self, run_id: str, at: str) -> int | None:
+        """The seq of the run's last event that was appended at or before a time (UTC text, 26 characters), or None.
+
+        The order of events is that of `seq`: a clock that went back doesn't matter.
+        """
+        ...
+
     def last_position(self) -> int:
         """The greatest position in the store, 0 if it is empty."""
         ...
@@ -280,6 +296,16 @@ class Store(Reading, Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def read(
+    reading: Reading, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
+) -> Iterator[RecordedEvent]:
+    """What `Reading.read` returns, made from `Reading.read_raw`: only events of these types are decoded."""
+    wanted = None if types is None else frozenset(types)
+    for seq, position, event_type, body in reading.read_raw(run_id, after, upto):
+        if wanted is None or event_type in wanted:
+            yield decode(run_id, seq, position, event_type, body)
 
 
 def all_heads(

@@ -20,6 +20,7 @@ from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument, JournalError, RunNotFound, StoreBusy
 from runjournal.log.head import Head
 from runjournal.log.store import Checkpoint, Store, all_heads
+from runjournal.log.tables import DERIVED, INDEX
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
 from runjournal.projections.findings import Finding as Finding
@@ -28,8 +29,9 @@ from runjournal.projections.state import RunState
 from runjournal.writing import folding
 from runjournal.writing.checkpoints import fold_name, seal, unseal
 
-from .audit_rows import DAMAGE, Damage, IndexRow, Progress, beyond, rows
+from .audit_rows import DAMAGE, Damage, IndexRow, beyond, rows
 from .audit_tables import REBUILD, TableAudit
+from .progress import Progress
 
 _DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _blobs_checked_max: Final = 4_096
@@ -299,29 +301,22 @@ def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[F
         if progress is not None:
             progress(done, max(done, total))
     known = set(ids)
-    for table, code, name in _OWNED:
-        yield from _strays(store, table, code, name, known)
+    for table in INDEX:
+        yield from _strays(store, table, known)
     yield from _unused(store, digests)
 
 
-_OWNED: Final = (
-    ("effects", "index_extra", 4),
-    ("unknowns", "index_extra", 2),
-    ("step_ends", "index_extra", 0),
-    ("lines", "index_extra", 1),
-    ("imports", "import_orphan", 0),
-)
-"""Index tables, the code of a row without its run, and the column that names the run."""
-
-
-def _strays(store: Store, table: str, code: str, column: int, known: set[str]) -> Iterator[Finding]:
+def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
     """Rows of runs that aren't there; a run that began meanwhile is."""
     try:
         for row in store.index_rows(table):
-            run_id = row[column]
+            run_id = row[INDEX[table].run_place]
             if run_id not in known and store.head(run_id) is None:
                 what = f"table {table}: a row is of a run that isn't in the store"
-                yield finding(code, run_id, None, what, REBUILD if code == "index_extra" else command("export", run_id))
+                if table in DERIVED:
+                    yield finding("index_extra", run_id, None, what, REBUILD)
+                else:
+                    yield finding("import_orphan", run_id, None, what, command("export", run_id))
     except StoreBusy:
         raise
     except DAMAGE as error:
@@ -346,23 +341,12 @@ def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
     """The ids of all runs that have a row or an event, sorted."""
     ids: set[str] = set()
     problems: list[Finding] = []
-    for source in (_ids_of_rows, _ids_of_events):
+    for source in ((head.run_id for head in all_heads(store)), store.run_ids()):
         try:
-            ids.update(source(store))
+            ids.update(source)
         except StoreBusy:
             raise
         except DAMAGE as error:
             what = f"the list of runs can't be read in full ({type(error).__name__})"
             problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
     return sorted(ids), problems
-
-
-def _ids_of_rows(store: Store) -> Iterator[str]:
-    yield from (head.run_id for head in all_heads(store))
-
-
-def _ids_of_events(store: Store) -> Iterator[str]:
-    try:
-        yield from (str(row[0]) for row in store.sql("SELECT DISTINCT run_id FROM events"))
-    except InvalidArgument:  # a store without SQL
-        yield from (record.run_id for record in store.read_all())

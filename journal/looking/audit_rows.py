@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from runjournal.log.base import RecordedEvent, UnreadableEvent
@@ -12,8 +12,7 @@ from runjournal.log.errors import CorruptLog, StoreBusy, StoreUnavailable
 from runjournal.log.limits import read_page_events_max
 from runjournal.log.store import Store
 
-Progress = Callable[[int, int | None], None]
-"""Told now and then how many events have been read, and of how many, if that is known."""
+from .progress import Progress
 
 DAMAGE: Final = (CorruptLog, StoreUnavailable, UnicodeError)
 """What reading a damaged file raises: a page that contradicts itself, a sector that fails, text that is none."""

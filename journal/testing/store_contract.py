@@ -275,6 +275,34 @@ class StoreContract(TablesContract):
             equal([1, 2], [each.seq for each in store.read("run-1", types=["run.queued", "run.claimed"])], "two types")
             equal([], list(store.read("run-1", types=[])), "no types")
 
+    def test_runs_are_listed_by_their_events(self) -> None:
+        """Every run that has an event is listed, each once."""
+        with self.open() as store:
+            equal([], list(store.run_ids()), "an empty store")
+            append(store, "run-2", [queued(), note("x")])
+            append(store, "run-1", [queued()])
+            equal(["run-1", "run-2"], sorted(store.run_ids()), "runs")
+
+    def test_events_are_counted_by_type(self) -> None:
+        """Counts are those of one run's events up to a seq, sorted by type; a run that isn't there has none."""
+        with self.open() as store:
+            append(store, "run-1", [queued(), claimed(1), note("x"), note("y")])
+            append(store, "run-2", [queued(), note("z")])
+            expected = [("note.added", 1), ("run.claimed", 1), ("run.queued", 1)]
+            equal(expected, list(store.type_counts("run-1", 3).items()), "up to event 3")
+            equal({"note.added": 2, "run.claimed": 1, "run.queued": 1}, store.type_counts("run-1", 9), "all")
+            equal(0, len(store.type_counts("run-1", 0)) + len(store.type_counts("run-3", 9)), "nothing")
+
+    def test_the_last_event_at_a_time_is_found(self) -> None:
+        """The greatest seq counts whose time isn't later, also where the clock went back; None before the first."""
+        with self.open() as store:
+            for number in (1, 5, 3, 8):
+                append(store, "run-1", [note("x")] if store.head("run-1") else [queued()], at=number)
+            append(store, "run-2", [queued()], at=2)
+            times = [moment(number)[:26] for number in (0, 1, 2, 3, 5, 7, 8, 9)]
+            equal([None, 1, 1, 3, 3, 3, 4, 4], [store.seq_at("run-1", each) for each in times], "seqs")
+            equal(None, store.seq_at("run-3", times[-1]), "no run")
+
     def test_reads_go_over_pages(self) -> None:
         """More events than a page holds come back whole, in order, and a reader sees what is appended meanwhile."""
         with self.open() as store:
@@ -439,7 +467,9 @@ class StoreContract(TablesContract):
         store.close()
         uses: list[Callable[[], object]] = [
             lambda: store.head("run-1"), lambda: list(store.read("run-1")), lambda: list(store.read_all()),
-            store.heads, store.last_position, store.data_version, lambda: store.blob("x"), lambda: next(reading),
+            store.heads, store.last_position, store.data_version, lambda: list(store.run_ids()),
+            lambda: store.type_counts("run-1", 1), lambda: store.seq_at("run-1", "9"),
+            lambda: store.blob("x"), lambda: next(reading),
             lambda: append(store, "run-1", [note("x")]), lambda: store.heartbeat("run-1", 1, 1.0, 1.0),
             lambda: store.save_checkpoint(Checkpoint("run-1", 1, "fold", b"")), lambda: list(store.index_rows("lines")),
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.codec import digest_of, draft, encode, record
 from runjournal.log.head import Head, advance
 from runjournal.log.store import Effect, Import, Reading, StepEnd, Store, Transaction, Unknown, Write
+from runjournal.log.tables import INDEX
 
 T = TypeVar("T")
 
@@ -148,13 +149,12 @@ def lookups(reading: Reading, run_id: str) -> list[object]:
 
 def snapshot(store: Store) -> tuple[Any, ...]:
     """All that a store holds."""
-    tables = ("effects", "unknowns", "step_ends", "lines", "imports")
     heads = store.heads(limit=1000)
     return (
         list(store.read_all()),
         heads,
         [(digest, store.blob(digest)) for digest, _ in store.blob_digests()],
-        [[tuple(row) for row in store.index_rows(table)] for table in tables],
+        [[tuple(row) for row in store.index_rows(table)] for table in INDEX],
         [list(store.checkpoints(head.run_id)) for head in heads],
     )
 

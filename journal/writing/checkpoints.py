@@ -124,6 +124,15 @@ def newest(
     return None
 
 
+def problem(store: Store, checkpoint: Checkpoint) -> str | None:
+    """Why a checkpoint of a run's state isn't used, or None."""
+    try:
+        unseal(RunState, checkpoint, hash_at(store, checkpoint.run_id, checkpoint.seq))
+    except InvalidArgument as error:
+        return str(error)
+    return None
+
+
 def of_fold(store: Store, kind: type[Projection], run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
     """The checkpoints that a fold of this name has made, of whatever version, newest first."""
     name = f"{kind.NAME}:"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from runjournal.log import events as e
-from runjournal.log.base import BlobRef, RecordedEvent
+from runjournal.log.base import BlobRef, Json, RecordedEvent, plan_of
 from runjournal.log.chain import verified
-from runjournal.log.codec import loads
-from runjournal.log.errors import CorruptLog
+from runjournal.log.codec import digest_of, loads
+from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob
+from runjournal.log.head import Head
 from runjournal.log.store import Reading, Store
 from runjournal.projections import transcript
 from runjournal.projections.state import RunState
@@ -45,6 +47,28 @@ def first(reading: Reading, run_id: str) -> e.RunQueued | None:
     return record.event if record is not None and isinstance(record.event, e.RunQueued) else None
 
 
+def checked_seq(head: Head, at: int | None) -> int:
+    """The seq of an event that the run has, the newest for None. Raises InvalidArgument if it has no such event."""
+    if at is None:
+        return head.head_seq
+    if type(at) is not int or not 1 <= at <= head.head_seq:
+        raise InvalidArgument(f"run {head.run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
+    return at
+
+
+def start(
+    store: Store, reading: Reading, run_id: str, upto: int, *, whole: bool = False
+) -> tuple[RunState, int, str | None]:
+    """Where a fold up to the event `upto` begins: a state, the seq that it stands at, and the chain's hash there.
+
+    That is the newest usable checkpoint; where there is none, or `whole` wants none, the state before the first event.
+    """
+    found = None if whole else checkpoints.newest(store, RunState, run_id, upto)
+    if found is not None and isinstance(found[0], RunState):
+        return found[0], found[1], found[2]
+    return begin(store, first(reading, run_id)), 0, None
+
+
 def load(
     store: Store, reading: Reading, run_id: str, upto: int, *, force: bool = False, whole: bool = False
 ) -> tuple[RunState, int]:
@@ -53,11 +77,7 @@ def load(
     Events come from `reading` (a transaction, or the store), checkpoints from the store; `whole` uses none. Raises
     CorruptLog, Unfoldable.
     """
-    found = None if whole else checkpoints.newest(store, RunState, run_id, upto)
-    if found is not None and isinstance(found[0], RunState):
-        state, seq, chain = found[0], found[1], found[2]
-    else:
-        state, seq, chain = begin(store, first(reading, run_id)), 0, None
+    state, seq, chain = start(store, reading, run_id, upto, whole=whole)
     return state.fold(chained(reading, run_id, seq, upto, chain), force=force), seq
 
 
@@ -98,3 +118,20 @@ def filled(store: Store, value: object) -> object:
     """A value, read from its blob if it is held out of line and its blob is there."""
     body = store.blob(value.sha256) if isinstance(value, BlobRef) else None
     return value if body is None else loads(body)
+
+
+def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
+    """A record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
+    plan = plan_of(type(record.event)) if record.event.BLOBS else ()
+    refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
+    if not refs:
+        return record
+    values: dict[str, Json] = {}
+    for name, ref in refs.items():
+        body = store.blob(ref.sha256)
+        if body is None:
+            raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
+        if digest_of(body) != ref.sha256:
+            raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
+        values[name] = loads(body)
+    return record._replace(event=replace(record.event, **values))

@@ -231,7 +231,7 @@ class Store:
 
     def state(self, run_id: str, upto: int | None = None) -> State:
         head = self.inner.head(run_id)
-        return State(RunState() if head is None else self.reader.fold_at(run_id, upto), self)
+        return State(RunState() if head is None else self.reader.fold(RunState, run_id, at=upto), self)
 
     def parts(self, run_id: str) -> list[tuple[str, int | None]]:
         """The runs whose steps are this one's, oldest first, each with how much of it."""
@@ -336,7 +336,7 @@ class State:
         """The args of the tool.started at a place in the line, restarts included."""
         run_id = self.product.run_id
         while run_id in self.store.log:
-            offset = self.store.reader.fold_at(run_id, 1).offset
+            offset = self.store.reader.fold(RunState, run_id, at=1).offset
             if at > offset:
                 return self.store.log[run_id][at - offset - 1].data.get("args")
             run_id = self.store.log[run_id][0].data["base"]["run_id"]
@@ -394,16 +394,23 @@ class Ticking(Product_):
         self.tick(f"after {where}")
         return records
 
-    def append_made(self, run_id: Any, make: Any, *, epoch: int) -> Any:
-        def ticking(tx: Any) -> Any:
-            events = make(tx)
-            self.tick("after effect")
-            self.tick("before tool.completed")
-            return events
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
+        appender = self.ownership.appender
+        append_made = appender.append_made
 
-        records = super().append_made(run_id, ticking, epoch=epoch)
-        self.tick("after tool.completed")
-        return records
+        def ticking_append(make: Any) -> Any:
+            def ticking(tx: Any) -> Any:
+                batch = make(tx)
+                self.tick("after effect")
+                self.tick("before tool.completed")
+                return batch
+
+            records = append_made(ticking)
+            self.tick("after tool.completed")
+            return records
+
+        appender.append_made = ticking_append
 
 
 class LabTool(ProductTool[..., Any]):
@@ -463,7 +470,7 @@ class LabRunner(Runner):
 
     def check_lease(self, run_id: str, epoch: int) -> None:
         self.log.tick("before effect")
-        self.log.leases._held.clear()  # no lease runs out here, so it is taken as if it had: ask the store
+        self.log.ownership.leases._held.clear()  # no lease runs out here, so it is taken as if it had: ask the store
         super().check_lease(run_id, epoch)
 
     def open(self, claim: Claim, code: str = "") -> Any:
@@ -567,7 +574,7 @@ class Journal:
             self.store.clock.sleep(10)
         pid = FIRST_PID + len(OWNERS)
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
-        self.log.process = process(pid)
+        self.log.ownership.process = process(pid)
         left: list[BaseException] = []
         try:
             self.call(agent, run_id, left)

@@ -11,7 +11,7 @@ import apsw
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.memory import MemoryStore
-from runjournal.log.recorder import SQLiteRecorder, StoredEvent
+from runjournal.log.sqlite_events import EventTable
 from runjournal.log.sqlite_place import connect, create_file, switch_to_wal
 from runjournal.log.sqlite_schema import MIGRATIONS, migrate
 from runjournal.testing.store_making import append, claimed, note, queued
@@ -28,15 +28,11 @@ with MemoryStore(clock=FakeClock()) as store:
     )
     append(store, "run-2", [queued("mail")], at=3)
     heads = store.heads()
-    events = [
-        StoredEvent(each.run_id, seq, kind, body)
-        for each in heads
-        for seq, _, kind, body in store.read_raw(each.run_id)
-    ]
+    events = [(each.run_id, seq, kind, body) for each in heads for seq, _, kind, body in store.read_raw(each.run_id)]
 connection.execute("BEGIN IMMEDIATE")
 for head in heads:
     connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(head))})", head)
-SQLiteRecorder(table="events").insert(connection, events)
+EventTable("events").insert(connection, events)
 connection.execute("COMMIT")
 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 connection.close()

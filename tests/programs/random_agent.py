@@ -31,6 +31,7 @@ from runjournal.engine.tools import KEY, tool
 from runjournal.journal import Journal
 from runjournal.run import Run
 from runjournal.writing import leases
+from runjournal.writing.appender import Appender
 
 
 class World:
@@ -239,18 +240,25 @@ def usable(answer: Any) -> bool:
 # The process.
 
 
-class Telling(Journal):
-    """A journal that tells what was acknowledged."""
+class TellingAppender(Appender):
+    """An appender that tells what was acknowledged."""
 
-    def append(self, *what: Any, **how: Any) -> Any:
-        return self.tell(super().append(*what, **how))
+    def append(self, *what: Any) -> Any:
+        return [self.tell(records) for records in super().append(*what)]
 
-    def append_made(self, *what: Any, **how: Any) -> Any:
-        return self.tell(super().append_made(*what, **how))
+    def append_made(self, make: Any) -> Any:
+        return self.tell(super().append_made(make))
 
     def tell(self, records: Any) -> Any:
         os.write(1, "".join(f"+ {each.run_id} {each.seq} {each.hash}\n" for each in records).encode())
         return records
+
+
+class Telling(Journal):
+    """A journal with that appender."""
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how, appender=TellingAppender)
 
 
 def go_on(journal: Journal, run_id: str, program: Any) -> str:

@@ -27,6 +27,7 @@ from runjournal.journal import Journal
 from runjournal.log.base import UnreadableEvent
 from runjournal.log.errors import JournalError
 from runjournal.looking.audit import audit_store, verify_store
+from runjournal.writing.folding import filled_record
 
 FORBIDDEN = (
     "import", "exec", "compile", "pickle.", "marshal.", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "os.fork",
@@ -103,7 +104,7 @@ def read(path: str) -> tuple[list[str], int]:
             for record in journal.events(run_id, blobs=False):
                 unreadable += isinstance(record.event, UnreadableEvent)
                 with suppress(JournalError):
-                    journal.filled(record)
+                    filled_record(journal.store, record)
             done.add("read")
             for fold in (journal.state, journal.replay):
                 with suppress(JournalError):

@@ -23,7 +23,7 @@ from runjournal.async_journal import AsyncJournal, AsyncRunner
 from runjournal.async_run import AsyncRun
 from runjournal.engine import failures as f
 from runjournal.engine.tools import KEY, Tool
-from runjournal.journal import Journal
+from runjournal.journal import Journal, begin
 from runjournal.log import events as e
 from runjournal.log.base import Event
 from runjournal.log.clock import FakeClock
@@ -190,7 +190,7 @@ class LabJournal(AsyncJournal):
     tools: dict[str, Tool[..., Any]]
 
     async def run_async(self, agent: Any, *, run_id: str | None = None, input: Any = None, **how: Any) -> Any:
-        run_id = self.begin(agent, run_id, input, **how)
+        run_id = begin(self, agent, run_id, input, **how)
         return await AsyncRunner(self, self.tools, patience=10**6).run_async(agent, run_id)
 
 

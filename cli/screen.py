@@ -1,0 +1,261 @@
+"""One screen for three in the morning: where a run stands, what is in flight, what it cost, what to do next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from .app import App
+from .audit import SEVERITY_STYLES
+from .events import event_row
+from .formats import amount, duration, moment, plural
+from .output import STATUS_STYLES, Cell, Column, styled, table, terminal_width, wrapped
+from .safe import line
+
+if TYPE_CHECKING:
+    from runjournal.log.base import RecordedEvent
+    from runjournal.logbook import Logbook
+    from runjournal.looking.audit import Finding
+    from runjournal.looking.open_calls import OpenCall
+    from runjournal.looking.summary import Summary
+    from runjournal.projections.state import RunState
+
+INDENT: Final = "  "
+listed_max: Final = 10
+types_shown: Final = 4
+args_chars_max: Final = 600
+
+
+def screen(
+    app: App, found: Summary, findings: Sequence[Finding] | None, now: str, whole: Logbook | None
+) -> Iterator[str]:
+    """With `whole`, args are shown whole."""
+    yield from _about(found, now)
+    if found.problem is not None:
+        yield from _section("Can't be folded", texts=[styled(line(found.problem), "bad")])
+    if found.state is not None:
+        yield from _open_calls(app, found, now, whole)
+    last = (_last_row(each) for each in reversed(found.last))
+    yield from _section("Last events", rows=table(_LAST_COLUMNS, last, INDENT))
+    if found.state is not None:
+        yield from _costs(app, found, found.state)
+    if found.error is not None:
+        where = f"{found.error.where} (seq {found.error.seq})" if found.error.seq else found.error.where
+        what = styled(line(f"{found.error.type}: {found.error.message}", 400), "bad")
+        yield from _section("Last error", texts=[line(where), what])
+    yield from _findings_lines(findings)
+    yield from _section("Next", texts=_next(app, found, findings))
+
+
+def _section(title: str, *, rows: Iterable[str] = (), texts: Iterable[str] = ()) -> Iterator[str]:
+    """A title, the rows of a table and some texts; nothing, if there are neither."""
+    body = [*rows, *(INDENT + each for each in texts)]
+    if body:
+        yield ""
+        yield styled(title, "title")
+        yield from body
+
+
+def _about(found: Summary, now: str) -> Iterator[str]:
+    head, state = found.head, found.state
+    status = state.status.status if state else head.status
+    note = "" if found.seq == head.head_seq else f"  (as of event {found.seq} of {head.head_seq})"
+    note += styled("  its process is gone", "bad") if found.owner_gone else ""
+    yield f"{styled(head.run_id, 'title')}  {styled(line(status), STATUS_STYLES.get(status, ''))}{note}"
+    for name, text in _facts(found, now):
+        if text:
+            yield f"  {styled(name.ljust(9), 'dim')} {text}"
+
+
+def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
+    from runjournal.engine.waits import awaited
+
+    head, state = found.head, found.state
+    yield "title", line(head.title or "", 120)
+    yield "kind", line(head.kind)
+    yield "from", line(found.path or "")
+    yield "parent", line(head.parent_run_id or "")
+    last_at = state.at if state else head.updated_at
+    ago = duration(last_at, now)
+    yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
+    types = sorted(found.events.items(), key=lambda item: -item[1])
+    most = [f"{amount(count)} {line(name)}" for name, count in types[:types_shown]] + ["…"] * (len(types) > types_shown)
+    yield "log", f"{plural(found.seq, 'event')} ({', '.join(most)}), head {line(found.hash or '', 12)}"
+    if state is None:
+        return
+    owner = f"{line(state.status.owner)}, epoch {state.status.epoch}" if state.status.owner else ""
+    yield "owner", owner
+    if base := state.status.base:
+        yield "from", line(f"{base['run_id']}, event {base['seq']} ({state.status.link}); its costs are its own")
+    if found.newest is not None:
+        yield "went on", line(f"as {found.newest}")
+    elif state.status.status in ("failed", "cancelled") and state.status.kind:
+        how = f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one"
+        yield "go on", line(how)
+    for wait in state.status.waits[:listed_max]:
+        what = awaited(head.run_id, state, wait)
+        yield "waits for", line(f"{what.kind}: {what.what}")
+        yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
+    yield "due", moment(state.status.due_at)
+    yield (
+        "cancel",
+        line(f"requested, mode {state.status.cancel}") if state.status.cancel and not state.status.terminal else "",
+    )
+    yield "step", _step(state, now)
+    roles = ", ".join(f"{line(role)} {amount(count)}" for role, count in sorted(state.transcript.view.roles.items()))
+    yield "messages", f"{amount(state.transcript.view.count)} ({roles})" if roles else ""
+    memory = state.memory.view
+    yield "memory", f"{plural(len(memory), 'key')}, {amount(state.memory.bytes)} bytes" if memory else ""
+    tasks = state.plan.view
+    done = sum(task["status"] == "done" for task in tasks)
+    task = state.plan.next()
+    doing = f", now: {line(task['title'], 60)}" if task else ""
+    yield "plan", f"{done} of {plural(len(tasks), 'task')} done{doing}" if tasks else ""
+    tools, models = state.calls.tools, state.calls.models
+    yield "calls", _counted(tools.started, tools.completed, tools.failed, tools.in_flight)
+    yield "models", _counted(models.started, models.completed, models.failed, models.in_flight)
+    children = found.family.runs if found.family else state.inbox.children_count
+    yield "children", amount(children) if children else ""
+
+
+def _step(state: RunState, now: str) -> str:
+    step = state.steps.open
+    done = f"{amount(state.steps.completed_count)} completed, {amount(state.steps.failed_count)} failed"
+    if step is None:
+        return done if state.steps.last_index >= 0 else ""
+    again = f", attempt {step.attempt}, entry {step.entry}" if (step.attempt, step.entry) != (1, 1) else ""
+    since = f"since {moment(step.started_at)} ({duration(step.started_at, now)})"
+    return f"{step.index} {styled(line(step.id), 'busy')} is open{again}, {since}; {done}"
+
+
+def _counted(started: int, completed: int, failed: int, in_flight: int) -> str:
+    if not started:
+        return ""
+    text = f"{amount(started)} started, {amount(completed)} completed, {amount(failed)} failed"
+    return text + (f", {styled(f'{amount(in_flight)} in flight', 'warn')}" if in_flight else "")
+
+
+_OPEN_COLUMNS: Final = (
+    Column("TOOL", flex=True),
+    Column("STATUS"),
+    Column("POLICY"),
+    Column("TRY", right=True, spare=2),
+    Column("SEQ", right=True),
+    Column("STARTED", spare=1),
+    Column("AGO", right=True),
+)
+
+
+def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> Iterator[str]:
+    calls = found.open_calls if whole else found.open_calls[:listed_max]
+    rows = [
+        (
+            Cell(call.tool, "title"),
+            Cell(call.status, "warn"),
+            call.policy,
+            call.attempt,
+            call.seq,
+            moment(call.started_at),
+            duration(call.started_at, now),
+        )
+        for call in calls
+    ]
+    head, *shown = table(_OPEN_COLUMNS, rows, INDENT) if rows else [""]
+    run_id = found.head.run_id
+    args = (
+        each
+        for row, call in zip(shown, calls, strict=True)
+        for each in (row, *_args(run_id, call, whole), *_verdict(found, call))
+    )
+    left = len(found.open_calls) - len(calls)
+    more = [f"… {left} more: {line(app.typed(f'runjournal show {run_id} --full'))}"] if left else []
+    yield from _section(f"In flight ({len(found.open_calls)})", rows=(head, *args) if rows else (), texts=more)
+
+
+_ON_RESUME: Final = {
+    "recorded": "its outcome is returned",
+    "run": "made again",
+    "hook": "the tool's hook is asked",
+    "ask": "a person is asked",
+    "fail": "the agent is told that nobody knows",
+}
+
+
+def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
+    """What becomes of a call when the run goes on; where a person must say first, what to type."""
+    if call.verdict:
+        yield from wrapped(f"on resume: {_ON_RESUME[call.verdict]}; {call.why}", INDENT * 2)
+    if call.verdict in ("hook", "ask", "fail"):
+        from runjournal.engine.waits import resolve_call
+
+        yield f"{INDENT * 2}answer: Journal.{line(resolve_call(found.head.run_id, call.call_id))}"
+
+
+def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
+    """The args of a call, exact, on lines of their own; cut, unless they are wanted whole. A model call has none."""
+    from .describe import value
+
+    if call.policy == "model":
+        return
+    args = call.args
+    if whole is not None:
+        from runjournal.writing.folding import event_at, filled_record
+
+        started = event_at(whole.store, run_id, call.seq)
+        args = getattr(filled_record(whole.store, started).event, "args", None) if started else args
+    text = value(args, sys.maxsize)
+    over = len(text) - args_chars_max
+    if whole is None and over > 0:
+        text = f"{text[:args_chars_max]}… ({over:,} characters more: --full)"
+    yield from wrapped(text, INDENT * 2)
+
+
+_LAST_COLUMNS: Final = (Column("SEQ", right=True), Column("AT"), Column("TYPE"), Column("SUMMARY", flex=True))
+
+
+def _last_row(record: RecordedEvent) -> tuple[object, ...]:
+    seq, at, kind, _, _, summary = event_row(record)
+    return seq, at, kind, summary
+
+
+def _costs(app: App, found: Summary, state: RunState) -> Iterator[str]:
+    from .costs import cost_notes, cost_rows, family_note
+
+    notes = list(cost_notes(state))
+    if found.family is not None:
+        notes += family_note(state, found.family, app.typed(f"runjournal ls --parent {found.head.run_id}"))
+    yield from _section("Cost", rows=cost_rows(state, INDENT), texts=notes)
+
+
+def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
+    if findings:
+        lines = (
+            f"{styled(line(each.severity), SEVERITY_STYLES[each.severity])} {line(each.code)}: {line(each.what, 300)}"
+            for each in findings[:listed_max]
+        )
+        more = [f"… {len(findings) - listed_max} more"] if len(findings) > listed_max else []
+        yield from _section(f"Findings ({len(findings)})", texts=[*lines, *more])
+
+
+def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
+    run_id = found.head.run_id
+    hints: list[tuple[str, str]] = []
+    if found.problem is not None:
+        hints.append((f"runjournal verify {run_id}", "where the log is damaged"))
+    if findings is None or findings:
+        hints.append((f"runjournal audit {run_id}", "each finding with what to do" if findings else "check it"))
+    if found.open_calls:
+        models = " --models" if any(call.policy == "model" for call in found.open_calls) else ""
+        hints.append((f"runjournal show {run_id} --calls{models}", "what was sent, and what came back"))
+    hints.append((f"runjournal show {run_id} --events", "the whole log"))
+    if found.state is None or found.state.transcript.view.count:
+        hints.append((f"runjournal show {run_id} --messages", "what was said"))
+    if found.error is not None and found.error.seq:
+        hints.append((f"runjournal replay {run_id}@{found.error.seq}", "the state when it failed"))
+    hints = [(line(app.typed(hint)), why) for hint, why in hints]
+    width = max(len(hint) for hint, _ in hints)
+    limit = terminal_width()
+    for hint, why in hints:
+        text = f"{hint.ljust(width)}  {styled(why, 'dim')}"
+        yield text if limit is None or len(INDENT) + width + 2 + len(why) <= limit else hint

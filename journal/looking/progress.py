@@ -1,0 +1,21 @@
+"""How whoever waits for a long look is told how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+Progress = Callable[[int, int | None], None]
+"""Told now and then how much is done, and of how much, if that is known."""
+progress_every_events: Final = 1000
+"""How often whoever waits is told how far it is."""
+
+
+def told(items: Iterable[T], total: int | None, progress: Progress | None) -> Iterator[T]:
+    """The same items; `progress` is told from time to time how many of them have gone by."""
+    for count, item in enumerate(items):
+        if progress is not None and count % progress_every_events == 0:
+            progress(count, total)
+        yield item

@@ -1,0 +1,73 @@
+"""What is public is what the page of the Python API describes, and nothing else."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import runjournal
+from runjournal import AsyncJournal, AsyncRun, Batch, Journal, Place, Run
+from runjournal.log.events import NoteAdded
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "python.md"
+
+# What the engine uses of a run, and no agent should: each name that goes from here is gone for good.
+OF_THE_ENGINE = {
+    "check_memory", "core", "drive", "forget", "lend", "note", "plan_of", "read_messages", "take_signals",
+}  # fmt: skip
+OF_THE_ASYNC_ENGINE = OF_THE_ENGINE | {"check_awaited", "drain", "made"}
+NOT_ON_THE_PAGE = {"memory"}  # public, and told of in the tutorial
+
+
+def on_page(name: str) -> set[str]:
+    """The methods, attributes and fields that the page has of a class."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    fields = re.findall(r"`(\w+)`", "".join(re.findall(r"^Fields: .*$", section, re.MULTILINE)))
+    heads = re.findall(rf"^### {name}\.(\w+)$", section, re.MULTILINE)
+    return {*fields, *heads, *re.findall(r"^- `\.(\w+)`:", section, re.MULTILINE)}
+
+
+def public(thing: object, inherited: type = object) -> set[str]:
+    """The public names of an object, those of a base left out."""
+    return {name for name in dir(thing) if not name.startswith("_")} - set(dir(inherited))
+
+
+@pytest.mark.parametrize("kind", [Journal, AsyncJournal])
+def test_a_journal_has_what_its_page_says(kind: type[Journal]) -> None:
+    """Every public name of a journal is on the page, and every name there is one of a journal."""
+    with kind.open("memory:") as journal:
+        assert on_page(kind.__name__) == public(journal)
+
+
+def test_a_run_has_what_its_page_says() -> None:
+    """An agent finds in its run what the page says, and what the engine uses of it."""
+    found: dict[str, set[str]] = {}
+
+    def agent(run: Run) -> None:
+        found["Run"] = public(run)
+
+    async def async_agent(run: AsyncRun) -> None:
+        found["AsyncRun"] = public(run)
+
+    with AsyncJournal.open("memory:") as journal:
+        journal.run(agent)
+        asyncio.run(journal.run_async(async_agent))
+    assert on_page("Run") | NOT_ON_THE_PAGE | OF_THE_ENGINE == found["Run"]
+    assert on_page("AsyncRun") | NOT_ON_THE_PAGE | OF_THE_ASYNC_ENGINE == found["AsyncRun"]
+
+
+def test_a_batch_and_a_place_have_what_their_page_says() -> None:
+    """What a program keeps of a journal has the fields of its page."""
+    with Journal.open("memory:") as journal:
+        made: Any = journal.batch("r", [NoteAdded("x")], expect=None)
+    assert isinstance(made, Batch)
+    assert on_page("Batch") == public(made)
+    assert on_page("Place") == public(Place(), tuple)
+
+
+def test_the_facade_has_what_the_page_says() -> None:
+    """The page begins with the names of the façade, each once, before it goes on with modules."""
+    ours = PAGE.read_text(encoding="utf-8").partition("\n## runjournal.")[0]
+    assert sorted(re.findall(r"^## (\w+)$", ours, re.MULTILINE)) == sorted(runjournal.__all__)
