@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runjournal.log import limits
+
 from . import exits
 from .app import App, command, pass_app
 from .audit import SEVERITY_STYLES, finding_json
@@ -42,13 +44,6 @@ if TYPE_CHECKING:
     from runjournal.projections.transcript import Message
 
 INDENT: Final = "  "
-listed_max: Final = 10
-types_shown: Final = 4
-message_chars_max: Final = 2000
-args_chars_max: Final = 600
-LINES_SHOWN: Final = 200
-audit_events_max: Final = 20_000
-"""The audit of a longer run is left to `runjournal audit`, or --audit, so that this comes at once."""
 
 
 @command(
@@ -78,9 +73,11 @@ audit_events_max: Final = 20_000
     "-n",
     "--limit",
     type=click.IntRange(min=0),
-    help=f"With --tree and --waterfall: at most so many lines, 0 = all.  [default: {LINES_SHOWN} in a table]",
+    help=f"With --tree and --waterfall: at most so many lines, 0 = all.  [default: {limits.show_lines_max} in a table]",
 )
-@click.option("--audit", is_flag=True, help=f"Look for findings in a run of over {audit_events_max:,} events too.")
+@click.option(
+    "--audit", is_flag=True, help=f"Look for findings in a run of over {limits.audit_events_max:,} events too."
+)
 @pass_app
 def show(
     app: App,
@@ -108,7 +105,7 @@ def show(
         if what in ("tree", "waterfall"):
             from .tree import show_tree
 
-            most = (LINES_SHOWN if app.plain else 0) if limit is None else limit
+            most = (limits.show_lines_max if app.plain else 0) if limit is None else limit
             return show_tree(app, journal, run_id, at, most, bars=what == "waterfall")
         return _summary(app, journal, run_id, at, audit=audit, full=full)
 
@@ -142,10 +139,10 @@ def _prefixes(types: Sequence[str]) -> tuple[str, ...]:
 
 def event_row(record: RecordedEvent, *, full: bool = False) -> tuple[object, ...]:
     """An event as a row: seq, at, type, by, step, summary."""
-    from .describe import SUMMARY_CHARS, event
+    from .describe import event
 
     style = "bad" if record.type.endswith(".failed") else "good" if record.type == "run.completed" else ""
-    summary = event(record, 100_000 if full else SUMMARY_CHARS)
+    summary = event(record, 100_000 if full else limits.summary_chars_max)
     return (
         record.seq,
         when(record.at),
@@ -192,7 +189,7 @@ def _transcript(messages: Iterable[Message], *, full: bool) -> Iterator[str]:
     for message in messages:
         note = "" if message.committed else "  (uncommitted: its step is open)"
         yield styled(line(message.role), role_styles.get(message.role, "")) + styled(f"  {message.seq}{note}", "dim")
-        yield from text_of_message(message.content, "  ", None if full else message_chars_max).split("\n")
+        yield from text_of_message(message.content, "  ", None if full else limits.show_message_chars_max).split("\n")
         yield ""
 
 
@@ -247,7 +244,7 @@ def _summary(app: App, journal: Logbook, run_id: str, at: int | None, *, audit: 
 
     with progress(f"folding {run_id}") as report:
         found = summary(journal, run_id, at, report)
-    findings = _findings(journal, run_id) if at is None and (audit or found.seq <= audit_events_max) else None
+    findings = _findings(journal, run_id) if at is None and (audit or found.seq <= limits.audit_events_max) else None
     if not app.plain:
         more: dict[str, Any] = {"findings_skipped": findings is None}
         if findings is not None:
@@ -319,7 +316,9 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     ago = duration(last_at, now)
     yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
     types = sorted(found.events.items(), key=lambda item: -item[1])
-    most = [f"{amount(count)} {line(name)}" for name, count in types[:types_shown]] + ["…"] * (len(types) > types_shown)
+    most = [f"{amount(count)} {line(name)}" for name, count in types[: limits.show_types_max]] + ["…"] * (
+        len(types) > limits.show_types_max
+    )
     yield "log", f"{plural(found.seq, 'event')} ({', '.join(most)}), head {line(found.hash or '', 12)}"
     if state is None:
         return
@@ -332,7 +331,7 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
         how = f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one"
         yield "go on", line(how)
-    for wait in state.status.waits[:listed_max]:
+    for wait in state.status.waits[: limits.show_rows_max]:
         what = awaited(head.run_id, state, wait)
         yield "waits for", line(f"{what.kind}: {what.what}")
         yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
@@ -387,7 +386,7 @@ _OPEN_COLUMNS: Final = (
 
 
 def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> Iterator[str]:
-    calls = found.open_calls if whole else found.open_calls[:listed_max]
+    calls = found.open_calls if whole else found.open_calls[: limits.show_rows_max]
     rows = [
         (
             Cell(call.tool, "title"),
@@ -436,9 +435,9 @@ def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
         started = event_at(whole.store, run_id, call.seq)
         args = getattr(whole.filled(started).event, "args", None) if started else args
     text = value(args, sys.maxsize)
-    over = len(text) - args_chars_max
+    over = len(text) - limits.show_args_chars_max
     if whole is None and over > 0:
-        text = f"{text[:args_chars_max]}… ({over:,} characters more: --full)"
+        text = f"{text[: limits.show_args_chars_max]}… ({over:,} characters more: --full)"
     yield from wrapped(text, INDENT * 2)
 
 
@@ -463,9 +462,9 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
     if findings:
         lines = (
             f"{styled(line(each.severity), SEVERITY_STYLES[each.severity])} {line(each.code)}: {line(each.what, 300)}"
-            for each in findings[:listed_max]
+            for each in findings[: limits.show_rows_max]
         )
-        more = [f"… {len(findings) - listed_max} more"] if len(findings) > listed_max else []
+        more = [f"… {len(findings) - limits.show_rows_max} more"] if len(findings) > limits.show_rows_max else []
         yield from _section(f"Findings ({len(findings)})", texts=[*lines, *more])
 
 

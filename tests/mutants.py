@@ -31,7 +31,7 @@ GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status",
 
 
 TEXT = 'return CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
-NUMBER = "return 0 if abs(value) >= _SECONDS and _is_stamp(value, now) else value"
+NUMBER = "return 0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value"
 
 
 class Mutant(NamedTuple):

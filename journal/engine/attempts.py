@@ -15,6 +15,7 @@ from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
+from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.store import Transaction
 from runjournal.projections.calls import REPEATABLE, Call
 
@@ -25,10 +26,6 @@ from .core import Core
 from .script import Entry, ScriptItem
 from .tools import Tx, as_tool
 
-tries_max: Final = 3
-"""Attempts of a call within one ask."""
-record_waits_s: Final = (0.1, 0.5, 2.0)
-"""Between tries to tell the log of an outcome."""
 NOTHING: Final = object()
 """No result: the effect didn't happen, or isn't known to have."""
 

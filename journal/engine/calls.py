@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
+from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
@@ -21,7 +22,6 @@ from . import failures as f
 from .attempts import Sender
 from .callees import ModelTarget, Target
 from .commands import Verb
-from .core import left_out_wait_s
 from .script import Entry
 
 Ask = tuple[Target, dict[str, Json]]

@@ -52,19 +52,21 @@ from eventsourcing.persistence import (
     Subscription,
 )
 
+from .limits import (
+    idle_readers_max,
+    int_max,
+    int_min,
+    recorder_busy_wait_s,
+    subscription_page_events_max,
+    subscription_poll_s,
+    wal_retry_s,
+)
+
 Database: TypeAlias = str | os.PathLike[str] | Callable[[], apsw.Connection]
 Row: TypeAlias = tuple[str, int, str, bytes, int]
 
 __all__ = ["SQLiteRecorder", "SQLiteStreamRecorder", "SQLiteSubscription", "StoredEvent"]
 
-BUSY_WAIT_S = 5.0
-WAL_RETRY_S = 0.002
-IDLE_READERS_MAX = 8
-SUBSCRIPTION_POLL_S = 0.01
-SUBSCRIPTION_PAGE_EVENTS_MAX = 500
-
-# Bounds that stand for "no bound", so that one statement text serves all calls and stays in apsw's statement cache.
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 # What is not listed is a DatabaseError.
 TRANSLATIONS: dict[type[apsw.Error], type[Exception]] = {
@@ -130,7 +132,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
         *,
         table: str = "events",
         id_type: type[str | UUID] = str,
-        busy_wait_s: float = BUSY_WAIT_S,
+        busy_wait_s: float = recorder_busy_wait_s,
     ) -> None:
         self._id_type = id_type
         self._row = uuid_row if id_type is UUID else text_row
@@ -198,9 +200,9 @@ class SQLiteStreamRecorder(AggregateRecorder):
             self._select_desc_sql if desc else self._select_sql,
             (
                 self._to_text(run_id),
-                INT64_MIN if gt is None else gt,
-                INT64_MAX if lte is None else lte,
-                INT64_MAX if limit is None else limit,
+                int_min if gt is None else gt,
+                int_max if lte is None else lte,
+                int_max if limit is None else limit,
             ),
         )
 
@@ -213,7 +215,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
             apsw.Error: Whatever SQLite reports.
         """
         query = self._select_desc_sql if desc else self._select_sql
-        bounds = (run_id, gt, INT64_MAX if lte is None else lte, limit)
+        bounds = (run_id, gt, int_max if lte is None else lte, limit)
         return cast("list[Row]", connection.execute(query, bounds).fetchall())
 
     def create_table(self) -> None:
@@ -334,7 +336,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
         return connection
 
     def _give_back(self, connection: apsw.Connection) -> None:
-        if len(self._idle) < IDLE_READERS_MAX:
+        if len(self._idle) < idle_readers_max:
             self._idle.append(connection)
         else:
             connection.close()
@@ -357,7 +359,7 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
         *,
         table: str = "events",
         id_type: type[str | UUID] = str,
-        busy_wait_s: float = BUSY_WAIT_S,
+        busy_wait_s: float = recorder_busy_wait_s,
     ) -> None:
         """Take what `SQLiteStreamRecorder` takes."""
         super().__init__(database, table=table, id_type=id_type, busy_wait_s=busy_wait_s)
@@ -385,7 +387,7 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
         Raises:
             apsw.Error: Whatever SQLite reports.
         """
-        upto = INT64_MAX if lte is None else lte
+        upto = int_max if lte is None else lte
         if types:
             return self._notifications(connection, self._log_types_sql, (gt, upto, dumps(list(types)), limit))
         return self._notifications(connection, self._log_sql, (gt, upto, limit))
@@ -495,7 +497,7 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
             with suppress(IndexError):
                 return self._pending.popleft()
             if not self._pull():
-                self._stopped.wait(SUBSCRIPTION_POLL_S)
+                self._stopped.wait(subscription_poll_s)
         self._close()
         raise StopIteration
 
@@ -510,7 +512,7 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
             if version == self._version:
                 return False
             head = self._recorder.max_position(connection) or 0
-            limit = SUBSCRIPTION_PAGE_EVENTS_MAX
+            limit = subscription_page_events_max
             page = self._recorder.select_log(connection, gt=self._place, lte=head, types=self._topics, limit=limit)
             self._pending.extend(page)
             if len(page) == limit:
@@ -601,7 +603,7 @@ def switch_to_wal(connection: apsw.Connection, busy_wait_s: float) -> None:
             # When several switch a fresh file at once, SQLite reports busy without asking its busy timeout.
             if monotonic() >= deadline:
                 raise
-            sleep(WAL_RETRY_S)
+            sleep(wal_retry_s)
         else:
             return
 

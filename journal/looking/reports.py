@@ -20,6 +20,7 @@ from runjournal.log.clock import timestamp
 from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, Unfoldable
 from runjournal.log.head import Head
+from runjournal.log.limits import ended_attempts_held_max, error_search_events_max, last_events, progress_every_events
 from runjournal.log.store import Checkpoint
 from runjournal.logbook import Logbook
 from runjournal.projections.calls import Call, Counts
@@ -28,15 +29,6 @@ from runjournal.projections.status import reference
 from runjournal.writing import checkpoints, folding
 
 from .family import Family, family
-
-last_events: Final = 8
-error_search_events_max: Final = 500
-"""How far back the last error of a run is looked for."""
-progress_every_events: Final = 1000
-"""How often whoever waits is told how far it is."""
-ended_held_max: Final = 100
-"""Failed attempts that are remembered, for a word that is said of one later."""
-
 
 T = TypeVar("T")
 Progress = Callable[[int, int | None], None]
@@ -378,7 +370,7 @@ def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: boo
                 row = begun.pop(place) if place in begun else ended.get(place, orphan)
                 if isinstance(event, e.ToolFailed) or getattr(event, "result_error", None):
                     ended[place] = row
-                    if len(ended) > ended_held_max:
+                    if len(ended) > ended_attempts_held_max:
                         ended.popitem(last=False)
                 yield row._replace(status=_ended(event), ended_at=record.at, outcome=_outcome(event))
             case _:
