@@ -10,9 +10,11 @@ import graphlib
 import importlib
 import importlib.util
 import io
+import itertools
 import re
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -43,14 +45,9 @@ ROOMS = [
 HOMES = {
     "apsw": ["journal/log/sqlite*.py", "journal/log/recorder.py"],
     "click": ["cli/*"],
-    "cryptography": ["journal/*"],
-    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py", "journal/log/postgres.py"],
-    "genai_prices": ["journal/*", "projections/*"],
+    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py"],
     "hypothesis": ["journal/testing/*"],
     "orjson": ["*"],
-    "prometheus_client": ["journal/*", "cli/*"],
-    "psycopg": ["journal/log/postgres.py"],
-    "psycopg_pool": ["journal/log/postgres.py"],
     "rich": ["cli/*"],
 }
 
@@ -329,6 +326,17 @@ def test_other_import_names(folder):
     assert spec.loader is not None
     with pytest.raises(ImportError, match="runjournal"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_declared_third_parties_have_homes():
+    """Each third party that users install, by itself or with an extra, has a home and is imported there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name: each for name, each in project["optional-dependencies"].items() if name not in {"all", "dev"}}
+    lists = [project["dependencies"], *extras.values()]
+    declared = {re.split(r"[^\w.-]", each)[0].replace("-", "_") for each in itertools.chain(*lists)}
+    assert set(HOMES) == declared
+    assert declared <= {each.target.partition(".")[0] for each in imports(checkout())}
+    assert [f"runjournal[{','.join(sorted(extras))}]"] == project["optional-dependencies"]["all"]
 
 
 def test_facade_resolves():
