@@ -6,6 +6,7 @@ they stand: at the top, in a function, under TYPE_CHECKING.
 
 import ast
 import fnmatch
+import functools
 import graphlib
 import importlib
 import importlib.util
@@ -68,7 +69,8 @@ class Import(NamedTuple):
     name: str | None = None  # what is taken from it, if that is no module
 
 
-def checkout() -> dict[str, str]:
+@functools.cache
+def checkout() -> Mapping[str, str]:
     """The sources of the three folders."""
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
     return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
@@ -497,7 +499,7 @@ def test_no_bounds_are_there():
 
 def test_limits_are_used():
     """Every bound of limits.py is read by a module of the package."""
-    own = checkout()
+    own = dict(checkout())
     lines = own.pop("journal/log/limits.py").splitlines()
     names = [found[1] for each in lines if (found := re.match(r"(\w+): ", each))]
     assert 50 < len(names)
