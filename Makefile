@@ -9,7 +9,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test crash mutants bench lint docs requirements clean FORCE
+.PHONY: help demo check test wheel oldest crash mutants bench lint docs requirements clean FORCE
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -18,8 +18,17 @@ help:  ## Show this list
 demo: $(VENV)/runtime.stamp  ## Kill an agent half-way and watch its run recover
 	@$(VENV)/bin/runjournal demo $(ARGS)
 
+check: $(VENV)/dev.stamp  ## Run the sample of the tests that finds most faults, in about two minutes
+	@EXAMPLES=25 $(PYTEST) -n 2 --dist loadgroup -m "not crash" $(CHECK) $(ARGS)
+
 test: $(VENV)/dev.stamp  ## Run the tests on two workers (ARGS="-k name" to choose)
 	@$(PYTEST) -n 2 --dist loadgroup -m "not crash" --requirements-to=build/requirements-test.json $(ARGS)
+
+wheel: $(VENV)/dev.stamp  ## Build the wheel and try it in an environment of its own, out of reach of the sources
+	@$(PYTEST) tests/test_packaging.py $(ARGS)
+
+oldest: build/oldest.txt  ## The sample on the oldest dependencies that pyproject.toml allows, in .venv-oldest
+	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS=$< check
 
 crash: $(VENV)/dev.stamp  ## Run all but the mutants, with the long crash suite (up to an hour)
 	@HYPOTHESIS_PROFILE=crash $(PYTEST) -n 2 --dist loadgroup --timeout 3600 -m "not mutants" \
@@ -46,6 +55,11 @@ requirements: $(VENV)/dev.stamp  ## List the requirements that no test of the la
 	@test -f build/requirements-test.json || $(MAKE) --no-print-directory test
 	@$(PY) tests/requirements_plugin.py docs/requirements.md build/requirements-*.json
 
+# What `make check` runs: the rules of the engine, of the stores, of the log and of the command line, each once.
+CHECK := $(patsubst %,tests/test_%.py,architecture ci codec folds frozen stores journal checkpoints recovery effects \
+    engine_rules engine_stories async_driver cli cli_safe)
+CHECK += tests/test_docs.py::test_generated_pages_are_up_to_date tests/test_docs.py::test_links_resolve
+
 clean:  ## Remove what was built, but not the environment
 	@rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name '__editable__*' -exec rm -rf {} +
@@ -56,7 +70,11 @@ clean:  ## Remove what was built, but not the environment
 # folder moves, or somebody has removed build/), not when one changes. sources.list holds what the tree was made from
 # and gets a new time only when that differs.
 
-INSTALL = $(PIP) install --config-settings editable_mode=strict
+INSTALL = $(PIP) install --config-settings editable_mode=strict $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+
+build/oldest.txt: pyproject.toml tests/oldest.py | $(PY)
+	@mkdir -p build
+	@$(PY) tests/oldest.py > $@
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,7 @@ from click.core import ParameterSource
 
 from . import exits
 from .app import App, command, pass_app
-from .output import Cell, Column, document, emit, styled, table
+from .output import Cell, Column, document, emit, styled, table, wrapped
 from .safe import line
 
 if TYPE_CHECKING:
@@ -31,7 +34,6 @@ _ELSEWHERE: Final = {
 }
 """What the environment says that no option says."""
 _COLUMNS: Final = (Column("OPTION"), Column("VALUE", flex=True), Column("FROM"), Column("ENVIRONMENT", spare=1))
-_LIMIT_COLUMNS: Final = (Column("LIMIT"), Column("VALUE", right=True))
 
 
 class Setting(NamedTuple):
@@ -41,6 +43,14 @@ class Setting(NamedTuple):
     value: Any
     source: str
     env: str
+
+
+class Limit(NamedTuple):
+    """A bound of the package: its name and value, what it bounds, and what happens beyond."""
+
+    name: str
+    value: float | tuple[float, ...] | None
+    meaning: str
 
 
 @command(
@@ -57,10 +67,16 @@ def config(app: App) -> int:
     """Tell every option, its value and where it came from: default, environment or command line; and every limit."""
     context = click.get_current_context()
     found = [*_shared(app, context), *_of_commands(context.find_root()), *_elsewhere()]
-    limits = _limits()
+    limits = bounds()
     if not app.plain:
         names = ("name", "value", "from", "env")
-        document(app, {"options": [dict(zip(names, each, strict=True)) for each in found], "limits": limits})
+        document(
+            app,
+            {
+                "options": [dict(zip(names, each, strict=True)) for each in found],
+                "limits": [each._asdict() for each in limits],
+            },
+        )
         return exits.OK
     emit(app, _lines(found, limits))
     for name, near in _mistyped(context.find_root()):
@@ -69,7 +85,7 @@ def config(app: App) -> int:
     return exits.OK
 
 
-def _lines(found: list[Setting], limits: dict[str, int | float]) -> Iterator[str]:
+def _lines(found: list[Setting], limits: list[Limit]) -> Iterator[str]:
     rows = (
         (each.name, each.value, Cell(each.source, "dim" if each.source == "default" else "title"), each.env)
         for each in found
@@ -77,7 +93,9 @@ def _lines(found: list[Setting], limits: dict[str, int | float]) -> Iterator[str
     yield from table(_COLUMNS, rows)
     yield ""
     yield styled("Limits", "title")
-    yield from table(_LIMIT_COLUMNS, ((name, f"{value:,}") for name, value in limits.items()), "  ")
+    for each in limits:
+        yield f"  {each.name} = {spelt(each.value)}"
+        yield from (styled(part, "dim") for part in wrapped(each.meaning, "      "))
 
 
 def _shared(app: App, context: Context) -> Iterator[Setting]:
@@ -140,8 +158,22 @@ def _mistyped(root: Context) -> Iterator[tuple[str, str | None]]:
             yield line(name, 80), next(iter(difflib.get_close_matches(name, known, 1)), None)
 
 
-def _limits() -> dict[str, int | float]:
+def bounds() -> list[Limit]:
+    """Every limit of `runjournal.log.limits`, in its order, with the text that stands below it there."""
     from runjournal.log import limits
 
-    found = {name: value for name, value in vars(limits).items() if not name.startswith("_")}
-    return {name: value for name, value in found.items() if type(value) in (int, float)}
+    found = list[Limit]()
+    for node, below in itertools.pairwise(ast.parse(inspect.getsource(limits)).body):
+        match node, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                found.append(Limit(name, vars(limits)[name], " ".join(meaning.split())))
+            case _:
+                pass
+    return found
+
+
+def spelt(value: float | tuple[float, ...] | None) -> str:
+    """The value of a limit as people read it."""
+    if value is None:
+        return "none"
+    return ", ".join(spelt(each) for each in value) if isinstance(value, tuple) else f"{value:,}"

@@ -7,21 +7,20 @@ from typing import Any, Final, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, data_of
+from runjournal.log.limits import summary_chars_max
 
 from .formats import money, plural
 from .safe import block, dumps, line, preview
 
-SUMMARY_CHARS: Final = 160
 
-
-def value(content: Any, chars_max: int = SUMMARY_CHARS) -> str:
+def value(content: Any, chars_max: int = summary_chars_max) -> str:
     """A logged value as one short line; one that is held out of line by its size."""
     if isinstance(content, BlobRef):
         return f"({content.bytes:,} bytes, blob {content.sha256[:12]})"
     return preview(content, chars_max)
 
 
-def event(record: RecordedEvent, chars_max: int = SUMMARY_CHARS) -> str:
+def event(record: RecordedEvent, chars_max: int = summary_chars_max) -> str:
     """What an event says, in one line."""
     happened = record.event
     teller = _TELLERS.get(type(happened))

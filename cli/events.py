@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runjournal.log.limits import summary_chars_max
+
 from .formats import when
 from .output import Cell
 
@@ -13,10 +15,10 @@ if TYPE_CHECKING:
 
 def event_row(record: RecordedEvent, *, full: bool = False) -> tuple[object, ...]:
     """An event as a row: seq, at, type, by, step, summary."""
-    from .describe import SUMMARY_CHARS, event
+    from .describe import event
 
     style = "bad" if record.type.endswith(".failed") else "good" if record.type == "run.completed" else ""
-    summary = event(record, 100_000 if full else SUMMARY_CHARS)
+    summary = event(record, 100_000 if full else summary_chars_max)
     return (
         record.seq,
         when(record.at),

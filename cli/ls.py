@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runjournal.log.limits import ls_table_rows, whole_ids_columns_min
+
 from . import exits
 from .app import App, command, pass_app
 from .formats import amount, money, plural, when
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from runjournal.logbook import Logbook
     from runjournal.looking.family import Glance
 
-TABLE_ROWS: Final = 50
-short_ids_below: Final = 130
-"""On a terminal of fewer columns, ids are shortened."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS: Final = (
@@ -53,7 +52,10 @@ _COLUMNS: Final = (
 @click.option("--parent", metavar="RUN", help="Only the children of this run.")
 @click.option("--since", metavar="WHEN", help="Only runs changed since: 2h, 3d, or a date in UTC.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=0), help=f"At most so many, 0 = all.  [default: {TABLE_ROWS} in a table]"
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"At most so many, 0 = all.  [default: {ls_table_rows} in a table]",
 )
 @pass_app
 def ls(
@@ -77,10 +79,10 @@ def ls(
             parent=run_id_of(journal, parent) if parent else None,
             since=since_text(journal, since) if since else None,
         )
-        most = (TABLE_ROWS if app.plain else 0) if limit is None else limit
+        most = (ls_table_rows if app.plain else 0) if limit is None else limit
         heads = itertools.islice(found, most) if most else found
         width = terminal_width()
-        name = _short(journal) if width is not None and width < short_ids_below else _whole
+        name = _short(journal) if width is not None and width < whole_ids_columns_min else _whole
         count = records(app, _glanced(journal, heads), _COLUMNS, lambda item: _row(item, name(item[0])), _json)
         more = most and next(found, None) is not None
     if not count:

@@ -13,14 +13,14 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import click
 
+from runjournal.log.limits import output_chunk_chars, table_layout_rows
+
 from .app import App, color_of
 from .progress import stop_bars
 from .safe import ELLIPSIS, dumps, line
 
 T = TypeVar("T")
 GAP: Final = "  "
-_layout_rows: Final = 200
-_chunk_chars: Final = 32_768
 _narrow_min: Final = 8
 _width_elsewhere: Final = 100
 """The width of a text that goes to no terminal."""
@@ -109,7 +109,7 @@ def terminal_width() -> int | None:
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
     """The lines of a table, its widths taken from the head of the rows. Every cell is made safe here."""
     source = iter(rows)
-    head = list(itertools.islice(source, _layout_rows))
+    head = list(itertools.islice(source, table_layout_rows))
     if not head:
         return
     widths = [
@@ -198,7 +198,7 @@ def _write(source: Iterator[str], *, color: bool, pager: bool) -> None:
     for each in source:
         held.append(each)
         size += len(each)
-        if size > _chunk_chars:
+        if size > output_chunk_chars:
             stop_bars()
             click.echo("\n".join(held), color=color)
             held, size = [], 0

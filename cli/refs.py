@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from runjournal.log.limits import refs_above_runs_max, refs_prefixed_runs_max, refs_shown_max
+
 from .safe import line
 
 if TYPE_CHECKING:
@@ -23,10 +25,6 @@ HELP: Final = (
     "last, sub-agents left out). "
     "RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
 )
-_shown_max: Final = 5
-_prefixed_max: Final = 1000
-"""Of the runs with a prefix, so many are looked at: the newest."""
-_above_max: Final = 32
 _short_min, _short_step = 8, 2
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z?")
 _NUMBER: Final = re.compile(r"-?\d{1,18}")
@@ -79,9 +77,9 @@ def _run(journal: Logbook, name: str) -> str:
     if found is None:
         raise RunNotFound(name)
     if several:
-        more = ", …" if len(several) > _shown_max else ""
+        more = ", …" if len(several) > refs_shown_max else ""
         raise click.UsageError(
-            f"{name} begins the ids of several runs: {', '.join(several[:_shown_max])}{more}; type more of it"
+            f"{name} begins the ids of several runs: {', '.join(several[:refs_shown_max])}{more}; type more of it"
         )
     return found
 
@@ -89,9 +87,9 @@ def _run(journal: Logbook, name: str) -> str:
 def _eldest(journal: Logbook, prefix: str) -> tuple[str | None, list[str]]:
     """The run that a prefix names: the one that all others with that prefix are sub-agents of. Or several of them."""
     found: dict[str, None] = {}
-    for head in itertools.islice(journal.runs(prefix=prefix), _prefixed_max):
+    for head in itertools.islice(journal.runs(prefix=prefix), refs_prefixed_runs_max):
         found[_above(journal, head, prefix)] = None
-        if len(found) > _shown_max:
+        if len(found) > refs_shown_max:
             break
     return next(iter(found), None), list(found) if len(found) > 1 else []
 
@@ -99,7 +97,7 @@ def _eldest(journal: Logbook, prefix: str) -> tuple[str | None, list[str]]:
 def _above(journal: Logbook, head: Head, prefix: str) -> str:
     """The topmost run with a prefix that another one descends from; itself, if there is none."""
     top, above = head.run_id, _parent(journal, head)
-    for _ in range(_above_max):
+    for _ in range(refs_above_runs_max):
         if above is None:
             break
         top = above.run_id if above.run_id.startswith(prefix) else top

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from runjournal.log.limits import show_args_chars_max, show_rows_max, show_types_max
+
 from .app import App
 from .audit import SEVERITY_STYLES
 from .events import event_row
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from runjournal.projections.state import RunState
 
 INDENT: Final = "  "
-listed_max: Final = 10
-types_shown: Final = 4
-args_chars_max: Final = 600
 
 
 def screen(
@@ -80,7 +79,9 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     ago = duration(last_at, now)
     yield "time", f"began {moment(head.queued_at)}, last event {moment(last_at)}" + (f" ({ago} ago)" if ago else "")
     types = sorted(found.events.items(), key=lambda item: -item[1])
-    most = [f"{amount(count)} {line(name)}" for name, count in types[:types_shown]] + ["…"] * (len(types) > types_shown)
+    most = [f"{amount(count)} {line(name)}" for name, count in types[:show_types_max]] + ["…"] * (
+        len(types) > show_types_max
+    )
     yield "log", f"{plural(found.seq, 'event')} ({', '.join(most)}), head {line(found.hash or '', 12)}"
     if state is None:
         return
@@ -93,7 +94,7 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
         how = f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one"
         yield "go on", line(how)
-    for wait in state.status.waits[:listed_max]:
+    for wait in state.status.waits[:show_rows_max]:
         what = awaited(head.run_id, state, wait)
         yield "waits for", line(f"{what.kind}: {what.what}")
         yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
@@ -148,7 +149,7 @@ _OPEN_COLUMNS: Final = (
 
 
 def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> Iterator[str]:
-    calls = found.open_calls if whole else found.open_calls[:listed_max]
+    calls = found.open_calls if whole else found.open_calls[:show_rows_max]
     rows = [
         (
             Cell(call.tool, "title"),
@@ -205,9 +206,9 @@ def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
         started = event_at(whole.store, run_id, call.seq)
         args = getattr(filled_record(whole.store, started).event, "args", None) if started else args
     text = value(args, sys.maxsize)
-    over = len(text) - args_chars_max
+    over = len(text) - show_args_chars_max
     if whole is None and over > 0:
-        text = f"{text[:args_chars_max]}… ({over:,} characters more: --full)"
+        text = f"{text[:show_args_chars_max]}… ({over:,} characters more: --full)"
     yield from wrapped(text, INDENT * 2)
 
 
@@ -232,9 +233,9 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
     if findings:
         lines = (
             f"{styled(line(each.severity), SEVERITY_STYLES[each.severity])} {line(each.code)}: {line(each.what, 300)}"
-            for each in findings[:listed_max]
+            for each in findings[:show_rows_max]
         )
-        more = [f"… {len(findings) - listed_max} more"] if len(findings) > listed_max else []
+        more = [f"… {len(findings) - show_rows_max} more"] if len(findings) > show_rows_max else []
         yield from _section(f"Findings ({len(findings)})", texts=[*lines, *more])
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runjournal.log.limits import audit_events_max, show_lines_max, show_message_chars_max
+
 from . import exits
 from .app import App, command, pass_app
 from .audit import finding_json
@@ -31,11 +33,6 @@ if TYPE_CHECKING:
     from runjournal.looking.audit import Finding
     from runjournal.looking.calls import CallRow
     from runjournal.projections.transcript import Message
-
-message_chars_max: Final = 2000
-LINES_SHOWN: Final = 200
-audit_events_max: Final = 20_000
-"""The audit of a longer run is left to `runjournal audit`, or --audit, so that this comes at once."""
 
 
 @command(
@@ -65,7 +62,7 @@ audit_events_max: Final = 20_000
     "-n",
     "--limit",
     type=click.IntRange(min=0),
-    help=f"With --tree and --waterfall: at most so many lines, 0 = all.  [default: {LINES_SHOWN} in a table]",
+    help=f"With --tree and --waterfall: at most so many lines, 0 = all.  [default: {show_lines_max} in a table]",
 )
 @click.option("--audit", is_flag=True, help=f"Look for findings in a run of over {audit_events_max:,} events too.")
 @pass_app
@@ -95,7 +92,7 @@ def show(
         if what in ("tree", "waterfall"):
             from .tree import show_tree
 
-            most = (LINES_SHOWN if app.plain else 0) if limit is None else limit
+            most = (show_lines_max if app.plain else 0) if limit is None else limit
             return show_tree(app, journal, run_id, at, most, bars=what == "waterfall")
         return _summary(app, journal, run_id, at, audit=audit, full=full)
 
@@ -146,7 +143,7 @@ def _transcript(messages: Iterable[Message], *, full: bool) -> Iterator[str]:
     for message in messages:
         note = "" if message.committed else "  (uncommitted: its step is open)"
         yield styled(line(message.role), role_styles.get(message.role, "")) + styled(f"  {message.seq}{note}", "dim")
-        yield from text_of_message(message.content, "  ", None if full else message_chars_max).split("\n")
+        yield from text_of_message(message.content, "  ", None if full else show_message_chars_max).split("\n")
         yield ""
 
 

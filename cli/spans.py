@@ -14,16 +14,11 @@ from typing import Final, NamedTuple
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
 from runjournal.log.head import TERMINAL, Head
+from runjournal.log.limits import spans_children_max, spans_depth_max, spans_held_max
 from runjournal.logbook import Logbook
 
 from . import describe
 
-depth_max: Final = 16
-"""Runs within runs: deeper ones are named, not opened."""
-held_max: Final = 10_000
-"""Spans of a step, or outside of steps, that wait for an end; more of them are shown as they are by then."""
-children_max: Final = 10_000
-"""Children of a run that no event of it names: the newest ones are shown."""
 _TYPES: Final = (
     "run.claimed", "run.waiting", "run.requeued", "run.completed", "run.failed", "run.cancelled", "run.retry_scheduled",
     "step.started", "step.completed", "step.failed", "model.started", "model.completed", "model.failed",
@@ -40,7 +35,7 @@ Ended = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed | e.To
 class Span:
     """Something that took time. `kind`: run, step, model, tool or wait; `ended_at` None: not yet; `note` how it ended.
 
-    `left_out` counts what happened in a step beyond `held_max`.
+    `left_out` counts what happened in a step beyond `spans_held_max`.
     """
 
     kind: str
@@ -100,7 +95,7 @@ class _Walk:
 
     def _span(self, run_id: str, span: Span, lasts: tuple[bool, ...]) -> Iterator[SpanRow]:
         """A span and what is in it; a child is opened, unless it stands above itself or too deep."""
-        if span.kind == "run" and span.name not in self._above and len(lasts) <= depth_max:
+        if span.kind == "run" and span.name not in self._above and len(lasts) <= spans_depth_max:
             head = self._journal.store.head(span.name)
             if head is not None:
                 yield from self.run(head, None, events(self._journal, span.name, None), lasts)
@@ -134,7 +129,7 @@ def _unnamed(journal: Logbook, run_id: str, upto: int | None, named: set[str]) -
     """The children that say whose they are, while no event of the parent names them, the oldest first."""
     if upto is not None:
         return
-    found = deque(itertools.islice(journal.runs(parent=run_id), children_max))
+    found = deque(itertools.islice(journal.runs(parent=run_id), spans_children_max))
     while found:
         head = found.pop()
         if head.run_id not in named:
@@ -142,7 +137,7 @@ def _unnamed(journal: Logbook, run_id: str, upto: int | None, named: set[str]) -
 
 
 class _Reader:
-    """Makes spans of the events of a run; `named` are the children that they name, the first `children_max`."""
+    """Makes spans of the events of a run; `named` are the children that they name, the first `spans_children_max`."""
 
     def __init__(self) -> None:
         self.named: set[str] = set()
@@ -155,7 +150,7 @@ class _Reader:
         """Those outside of steps, and the steps with what is in them, in the order of their start."""
         for record in records:
             self._read(record)
-            while self._waiting and (self._waiting[0].ended_at is not None or len(self._waiting) > held_max):
+            while self._waiting and (self._waiting[0].ended_at is not None or len(self._waiting) > spans_held_max):
                 yield self._waiting.popleft()
         yield from self._waiting
 
@@ -173,7 +168,7 @@ class _Reader:
             case e.ChildSpawned():
                 child = event.child_run_id
                 self._add(Span("run", child, record.seq, record.at, "not here", record.at, note=event.kind))
-                if len(self.named) < children_max:
+                if len(self.named) < spans_children_max:
                     self.named.add(child)
             case e.RunWaiting():
                 names = ", ".join(f"{wait['kind']} {wait['id']}" for wait in event.for_)
@@ -187,7 +182,7 @@ class _Reader:
     def _add(self, span: Span) -> None:
         if self._step is None:
             self._waiting.append(span)
-        elif len(self._step.inner) < held_max:
+        elif len(self._step.inner) < spans_held_max:
             self._step.inner.append(span)
         else:
             self._step.left_out += 1
@@ -223,7 +218,7 @@ class _Reader:
         span = Span(kind, name, record.seq, record.at, attempt=event.attempt)
         if isinstance(event, e.ToolStarted) and event.policy == "outbox":
             span.status = "queued"
-        if len(self._open) < held_max:
+        if len(self._open) < spans_held_max:
             self._open[event.call_id, event.attempt] = span
         self._add(span)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from runjournal.log.limits import state_value_chars_max
+
 from .formats import amount, money
 from .output import Column, styled, table
 from .safe import line, preview
@@ -12,7 +14,6 @@ from .safe import line, preview
 if TYPE_CHECKING:
     from runjournal.looking.differences import Change
 
-_value_chars: Final = 200
 _PLAIN: Final = (
     "status", "kind", "title", "at", "owner", "epoch", "round", "due_at", "cancel", "cause", "next_step_index",
     "steps_completed", "steps_failed", "prompt_fingerprint",
@@ -54,7 +55,9 @@ def state_lines(found: dict[str, Any]) -> Iterator[str]:
         ("TOOL", "STATUS", "TRY", "ID"),
     )
     yield from _part(
-        "Memory", [(key, preview(value, _value_chars)) for key, value in found["memory"].items()], ("KEY", "VALUE")
+        "Memory",
+        [(key, preview(value, state_value_chars_max)) for key, value in found["memory"].items()],
+        ("KEY", "VALUE"),
     )
     yield from _part("Plan", [(t["status"], t["id"], t["title"]) for t in found["plan"]], ("STATUS", "ID", "TITLE"))
     usage = [(model, *(amount(number) for number in tokens.values())) for model, tokens in found["usage"].items()]
@@ -62,7 +65,7 @@ def state_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _fact(name: str, value: Any) -> str:
-    return f"  {styled(name.replace('_', ' ').ljust(18), 'dim')} {preview(value, _value_chars)}"
+    return f"  {styled(name.replace('_', ' ').ljust(18), 'dim')} {preview(value, state_value_chars_max)}"
 
 
 def _part(title: str, rows: list[tuple[Any, ...]], names: tuple[str, ...]) -> Iterator[str]:
@@ -89,4 +92,4 @@ def _event_shown(event: dict[str, Any] | None) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "" if value is None else preview(value, _value_chars)
+    return "" if value is None else preview(value, state_value_chars_max)

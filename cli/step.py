@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runjournal.log.limits import step_changes_max, step_value_chars_max
+
 from . import exits
 from .app import App, color_of
 from .output import styled
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
     from .stepper import Position, Stepper
 
-_changes_shown: Final = 20
-_value_chars: Final = 100
 _KEYS: Final = {
     "n": "next", " ": "next", "\r": "next", "\n": "next", "\x1b[C": "next", "\x1b[B": "next",
     "p": "previous", "\x1b[D": "previous", "\x1b[A": "previous",
@@ -190,9 +190,9 @@ def _lines(position: Position) -> Iterator[str]:
     step = "" if record.step is None else f"  step {record.step}"
     head = f"{record.seq}  {line(record.at[:19].replace('T', ' '))}  {styled(line(record.type), style)}"
     yield f"{head}  {styled(line(record.by), 'dim')}{step}  {event(record)}".rstrip()
-    for change in position.changes[:_changes_shown]:
-        yield _change(change, _value_chars)
-    if (left := len(position.changes) - _changes_shown) > 0:
+    for change in position.changes[:step_changes_max]:
+        yield _change(change, step_value_chars_max)
+    if (left := len(position.changes) - step_changes_max) > 0:
         yield f"    … {left} more: diff"
 
 

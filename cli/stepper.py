@@ -7,16 +7,13 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 
 from runjournal.log.base import RecordedEvent
+from runjournal.log.limits import snapshot_every_events, snapshots_max
 from runjournal.logbook import Logbook
 from runjournal.looking.differences import Change, differences
 from runjournal.looking.progress import Progress, told
 from runjournal.looking.states import state_as_json
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.writing import checkpoints, folding
-
-snapshots_max: Final = 32
-"""States that a `Stepper` keeps, to go back to."""
-snapshot_every_events: Final = 256
 
 
 class Position(NamedTuple):

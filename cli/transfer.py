@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from runjournal.log.limits import import_told_lines_max
+
 from . import exits
 from .app import App, command, group, pass_app
 from .formats import amount, plural
@@ -31,7 +33,6 @@ _COLUMNS: Final = (
     Column("TORN", right=True),
     Column("FROM", flex=True),
 )
-_told_max: Final = 20
 _NOTHING: Final = "no line of it is a JSON object; expected a transcript of Claude Code"
 
 
@@ -140,10 +141,10 @@ class _Outcome:
 
     def tell(self, app: App, command: str) -> None:
         """Say it, and what to type next."""
-        for each in self.told[:_told_max]:
+        for each in self.told[:import_told_lines_max]:
             app.say(each)
-        if len(self.told) > _told_max:
-            app.say(f"… and {plural(len(self.told) - _told_max, 'line')} more; -o json lists them all")
+        if len(self.told) > import_told_lines_max:
+            app.say(f"… and {plural(len(self.told) - import_told_lines_max, 'line')} more; -o json lists them all")
         hint = f"; next: {command}" if command else ""
         lines = f"{plural(self.quarantined, 'line')} quarantined"
         lines += f", {plural(self.torn, 'torn line')} left for the next time" if self.torn else ""

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from runjournal.log.limits import tree_depth_max, tree_note_chars_max
+
 from . import exits
 from .app import App
 from .formats import duration, moment, plural
@@ -20,11 +22,9 @@ if TYPE_CHECKING:
 
     from .spans import Span, SpanRow
 
-_note_chars: Final = 100
 _width_elsewhere: Final = 100
 """The width of a waterfall that goes to no terminal."""
 _label_min, _bar_min, _took_width = 16, 10, 8
-_depth_shown: Final = 12
 _name_min: Final = 8
 _STYLES: Final = STATUS_STYLES | {"open": "warn", "unknown": "warn", "happened": "good"}
 
@@ -138,7 +138,7 @@ def _line(row: SpanRow, until: str, drawing: _Drawing) -> str:
     status, took = line(span.status), _took(span, until)
     title, name, again = _titled(span)
     more = f"({plural(span.left_out, 'call')} more)" if span.left_out else ""
-    note = "  ".join(filter(None, (more, line(span.note, _note_chars))))
+    note = "  ".join(filter(None, (more, line(span.note, tree_note_chars_max))))
     branch = _branch(row.lasts, drawing)
     if limit is not None:
         others = (branch, title, again, "  ", status, "  ", took)
@@ -160,7 +160,7 @@ def _cut(text: str, width: int, drawing: _Drawing) -> str:
 def _branch(lasts: tuple[bool, ...], drawing: _Drawing) -> str:
     if not lasts:
         return ""
-    hidden = len(lasts) - _depth_shown
+    hidden = len(lasts) - tree_depth_max
     shown = lasts[max(0, hidden) :]
     above = "".join("   " if last else drawing.bar for last in shown[:-1])
     return above + (drawing.last if shown[-1] else drawing.middle)
@@ -171,7 +171,7 @@ def _titled(span: Span) -> tuple[str, str, str]:
     index = "" if span.index is None else f"{span.index} "
     again = f" attempt {span.attempt}" if span.attempt > 1 else ""
     again += f" entry {span.entry}" if span.entry > 1 else ""
-    return f"{span.kind} {index}", line(span.name, _note_chars), again
+    return f"{span.kind} {index}", line(span.name, tree_note_chars_max), again
 
 
 def _took(span: Span, now: str) -> str:
@@ -217,7 +217,7 @@ def _axis(until: str, scale: _Scale) -> str:
 def _bar_line(row: SpanRow, scale: _Scale, until: str, drawing: _Drawing) -> str:
     span = row.span
     again = f" #{span.attempt}" if span.attempt > 1 else ""
-    indent = "  " * min(len(row.lasts), _depth_shown // 2)
+    indent = "  " * min(len(row.lasts), tree_depth_max // 2)
     text = _cut(f"{indent}{span.kind} {line(span.name)}{again}", scale.label, drawing)
     first = scale.column(span.began_at)
     last = max(first, scale.column(span.ended_at or until))

@@ -27,6 +27,7 @@ import click
 import runjournal
 from runjournal.cli import exits
 from runjournal.cli.app import COMMANDS, cli
+from runjournal.cli.config import bounds, spelt
 from runjournal.log import errors, limits, shapes
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, Gate
@@ -817,15 +818,10 @@ def python_page() -> Iterator[str]:
     yield from [
         "## Limits",
         "",
-        "All are in `runjournal.log.limits`, the unit last. One that is reached is an error that names it.",
+        "All are in `runjournal.log.limits`, the unit last; `runjournal config` shows them too. One that is reached is an error that names it, unless its line says otherwise.",
         "",
     ]
-    source = inspect.getsource(limits)
-    told = dict(re.findall(r'^(\w+): Final = .*\n"""([^"]+)"""', source, re.MULTILINE))
-    values = {name: value for name, value in vars(limits).items() if isinstance(value, int | float)}
-    yield from table(
-        ("limit", "value", ""), ((f"`{name}`", f"{value:,}", told.get(name, "")) for name, value in values.items())
-    )
+    yield from table(("limit", "value", ""), ((f"`{each.name}`", spelt(each.value), each.meaning) for each in bounds()))
 
 
 def _failures() -> Iterator[str]:

@@ -26,16 +26,12 @@ from runjournal.engine.tools import TOOL_CONTEXT, Tool
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
+from runjournal.log.limits import cancel_wait_s, told_turns
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
-
-told_turns = 10
-"""Turns of the loop between two ends that are told: whoever was told does first what he will do at once."""
-cancel_wait_s: float | None = 30.0
-"""How long a cancel waits for what can't be cut."""
 
 
 class AsyncDriver:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from runjournal.engine import failures as f
 from runjournal.engine.budget import exceeded
@@ -33,22 +33,19 @@ from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import AppendRefused, RunNotFound, StoreError, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
-from runjournal.log.limits import lease_s
+from runjournal.log.limits import (
+    attempt_recoveries_max,
+    backoff_s,
+    cancel_tries_max,
+    lease_s,
+    recoveries_max,
+    rounds_max,
+)
 from runjournal.projections.state import RunState
 
 from .logbook import Logbook
 from .run import Run, SyncCore, SyncDriver
 
-rounds_max: Final = 3
-"""Rounds of a run: how often it is tried after a transient failure that left the agent."""
-recoveries_max: Final = 3
-"""Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited."""
-attempt_recoveries_max: Final = 20
-"""Recoveries within one attempt of a step, whatever ended in between."""
-cancel_tries_max: Final = 10
-"""How often a cancel looks at a run whose head moves on all the time."""
-backoff_s: Final = 1.0
-"""Before the second round; four times as long before each one after."""
 Agent = Callable[[Run], Any]
 
 

@@ -18,7 +18,7 @@ from runjournal.log.base import NewerEvent, RecordedEvent, UnknownEvent, Unreada
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import Unfoldable
 from runjournal.log.head import STATUS_AFTER, TERMINAL, Head
-from runjournal.log.limits import clock_skew_s
+from runjournal.log.limits import clock_skew_s, unknown_types_max
 from runjournal.log.shapes import TIME
 
 from .calls import Call
@@ -34,8 +34,6 @@ _AFTER_END: Final = frozenset(
     | {"tool.dispatched", "tool.completed", "tool.failed", "tool.resolved"}
 )
 """What may still be said of a run that has ended; users' own types may too."""
-_unknown_types_max: Final = 1_000
-"""Unknown types that are reported, each once."""
 
 
 def _nothing(_: int) -> object:
@@ -117,7 +115,7 @@ class RunAudit:
                 what = f"{kind} has version {event.v} of its data: update runjournal"
                 return [self._one("newer", seq, what)]
             case UnknownEvent() if record.type not in self._unknown_types:
-                if len(self._unknown_types) < _unknown_types_max:
+                if len(self._unknown_types) < unknown_types_max:
                     self._unknown_types.add(record.type)
                     return [self._one("unknown_type", seq, f"{kind} is no type that is known here; the first of them")]
             case _ if body is not None and not _canonical(body):

@@ -16,7 +16,7 @@ RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "a
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
-NUMBER = "0 if abs(value) >= _SECONDS and _is_stamp(value, now) else value"
+NUMBER = "0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value"
 
 TWINS: Final = (
     # What a step sees.
@@ -340,7 +340,7 @@ TWINS: Final = (
     Mutant(
         "an unsafe start is relaxed",
         "is_durable",
-        'not (event.read_only or event.policy in ("idempotent", "transactional", "outbox"))',
+        "not (event.read_only or event.policy in RELAXED_STARTS)",
         "False",
         RANDOM,
     ),
@@ -410,8 +410,8 @@ OURS: Final = (
     # Words and verdicts.
     Mutant(
         "a retry asks again what is known to have happened",
-        "_happened",
-        'call.status == "completed" and call.policy not in ("model", "idempotent")',
+        "apply",
+        "call.has_effect and not was_completed",
         "False",
     ),
     Mutant("what happened in the scope may be begun again", "_happened", "or scene.happened(call_id)", "", GAPS),

@@ -6,13 +6,16 @@ they stand: at the top, in a function, under TYPE_CHECKING.
 
 import ast
 import fnmatch
+import functools
 import graphlib
 import importlib
 import importlib.util
 import io
+import itertools
 import re
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -43,14 +46,9 @@ ROOMS = [
 HOMES = {
     "apsw": ["journal/log/sqlite*.py", "journal/log/recorder.py"],
     "click": ["cli/*"],
-    "cryptography": ["journal/*"],
-    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py", "journal/log/postgres.py"],
-    "genai_prices": ["journal/*", "projections/*"],
+    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py"],
     "hypothesis": ["journal/testing/*"],
     "orjson": ["*"],
-    "prometheus_client": ["journal/*", "cli/*"],
-    "psycopg": ["journal/log/postgres.py"],
-    "psycopg_pool": ["journal/log/postgres.py"],
     "rich": ["cli/*"],
 }
 
@@ -71,7 +69,8 @@ class Import(NamedTuple):
     name: str | None = None  # what is taken from it, if that is no module
 
 
-def checkout() -> dict[str, str]:
+@functools.cache
+def checkout() -> Mapping[str, str]:
     """The sources of the three folders."""
     files = [
         file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py*")) if file.suffix in {".py", ".pyi"}
@@ -244,6 +243,51 @@ def undescribed_tests(sources: Sources) -> list[str]:
     return found
 
 
+NO_BOUNDS: dict[str, tuple[set[str] | None, str]] = {
+    "cli/demo/command.py": ({"_width"}, "the width of a text"),
+    "cli/demo/stage.py": ({"_first_commit", "_last_commit"}, "which commits the demo's agent makes"),
+    "cli/exits.py": (None, "exit codes"),
+    "cli/formats.py": ({"_MINUTE_S", "_HOUR_S", "_DAY_S"}, "units"),
+    "cli/output.py": ({"_narrow_min", "_width_elsewhere"}, "layout"),
+    "cli/refs.py": ({"_short_min", "_short_step"}, "the lengths that shortened ids are tried in"),
+    "cli/tree.py": ({"_width_elsewhere", "_label_min", "_bar_min", "_took_width", "_name_min"}, "layout"),
+    "journal/importers/jsonl.py": ({"VERSION", "_DIGEST_CHARS"}, "a format's version, the length of a SHA-256"),
+    "journal/testing/generate.py": ({"NUMBERS"}, "values that tests draw"),
+    "journal/testing/store_contract.py": ({"_RACERS"}, "threads that a test starts"),
+    "journal/writing/checkpoints.py": ({"SEAL"}, "a format's version"),
+}
+"""Numbers that stand at the top of a module and bound nothing: all of the module (None) or these, and what they are."""
+
+
+def strayed_bounds(sources: Sources) -> list[str]:
+    """Numbers, and tuples of them, that are named at the top of a module elsewhere than in limits.py."""
+    found = []
+    for path, text in sources.items():
+        names, _ = NO_BOUNDS.get(path, (set(), ""))
+        if path == "journal/log/limits.py" or names is None:
+            continue
+        for node in ast.parse(text, path).body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None or not _is_number(node.value):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+            found += [f"{path}:{node.lineno} {name} belongs into limits.py" for name in sorted(named - names)]
+    return found
+
+
+def _is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.UnaryOp(operand=inner):
+            return _is_number(inner)
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) or _is_number(right)
+        case ast.Tuple(elts=[_, *_] as parts):
+            return all(not isinstance(each, ast.Tuple) and _is_number(each) for each in parts)
+    return False
+
+
 def _refuses(node: ast.stmt, name: str) -> bool:
     match node:
         case ast.If(
@@ -257,7 +301,16 @@ def _refuses(node: ast.stmt, name: str) -> bool:
 # --- the checkout obeys them -----------------------------------------------------------------------------------------
 
 
-RULES = [upward_imports, circles, misspelt_imports, strayed_third_parties, long_modules, unclear_facade, open_doors]
+RULES = [
+    upward_imports,
+    circles,
+    misspelt_imports,
+    strayed_third_parties,
+    long_modules,
+    strayed_bounds,
+    unclear_facade,
+    open_doors,
+]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -294,6 +347,17 @@ def test_other_import_names(folder):
     assert spec.loader is not None
     with pytest.raises(ImportError, match="runjournal"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_declared_third_parties_have_homes():
+    """Each third party that users install, by itself or with an extra, has a home and is imported there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name: each for name, each in project["optional-dependencies"].items() if name not in {"all", "dev"}}
+    lists = [project["dependencies"], *extras.values()]
+    declared = {re.split(r"[^\w.-]", each)[0].replace("-", "_") for each in itertools.chain(*lists)}
+    assert set(HOMES) == declared
+    assert declared <= {each.target.partition(".")[0] for each in imports(checkout())}
+    assert [f"runjournal[{','.join(sorted(extras))}]"] == project["optional-dependencies"]["all"]
 
 
 def test_facade_resolves():
@@ -424,6 +488,44 @@ def test_long_module():
     prose = '"""Doc.\n\nMore.\n"""\n\n# why\n' + "\n" * 500
     assert [] == long_modules({**CLEAN, "cli/show.py": prose + "x = 1\n" * 400})
     assert 1 == len(long_modules({**CLEAN, "cli/show.py": prose + "x = 1\n" * 401}))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tries_max = 3",
+        "tries_max: Final = 3",
+        "least = -(2**63)",
+        "waits_s = (0.1, 2.0)",
+        "a, b = 1, 31",
+        "n = 2 * other",
+    ],
+)
+def test_strayed_bound(line):
+    """A number that is named at the top of a module outside of limits.py is found; a text or a class's is not."""
+    assert [] == strayed_bounds({**CLEAN, "journal/journal.py": 'NAME = "a"\nON = True\nclass A:\n    seq: int = 0\n'})
+    assert [] == strayed_bounds({**CLEAN, "journal/log/limits.py": line})
+    assert [] != strayed_bounds({**CLEAN, "journal/journal.py": line})
+
+
+def test_no_bounds_are_there():
+    """Every number that is said to bound nothing is still there."""
+    gone = [
+        f"{path}: {name}"
+        for path, (names, _) in NO_BOUNDS.items()
+        for name in names or ()
+        if not re.search(rf"^.*\b{name}\b.*=", checkout()[path], re.MULTILINE)
+    ]
+    assert [] == gone
+
+
+def test_limits_are_used():
+    """Every bound of limits.py is read by a module of the package."""
+    own = dict(checkout())
+    lines = own.pop("journal/log/limits.py").splitlines()
+    names = [found[1] for each in lines if (found := re.match(r"(\w+): ", each))]
+    assert 50 < len(names)
+    assert [] == [name for name in names if not any(re.search(rf"\b{name}\b", text) for text in own.values())]
 
 
 def test_code_lines():

@@ -24,7 +24,6 @@ import pytest
 from click.testing import CliRunner
 
 from runjournal.cli.app import cli
-from runjournal.importers import lines as lines_module
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import limits, sqlite
@@ -537,7 +536,7 @@ def test_b67_long_line_of_a_transcript(here):
         opened.write(b"\n" + good[1])
     done = in_little_memory("--db", STORE, "import", "claude-code", "s.jsonl")
     assert 3 == done.returncode, done.stderr
-    assert f"s.jsonl:2: longer than line_bytes_max = {lines_module.line_bytes_max}" in done.stderr
+    assert f"s.jsonl:2: longer than transcript_line_bytes_max = {limits.transcript_line_bytes_max}" in done.stderr
     with Journal.open(STORE, create=False) as journal:
         kinds = [record.type for record in journal.events(next(journal.runs(prefix="s.")).run_id)]
     assert 2 == kinds.count("message.appended")

@@ -13,9 +13,10 @@ from runjournal.cli.app import cli
 from runjournal.cli.stepper import Stepper
 from runjournal.journal import Journal
 from runjournal.log import events as e
-from runjournal.log import owner
+from runjournal.log import limits, owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.limits import snapshots_max
 from runjournal.log.sqlite_schema import MIGRATIONS
 from runjournal.log.sqlite_schema import migrate as bring_up
 from runjournal.log.store import Checkpoint
@@ -196,7 +197,7 @@ def test_a_run_inside_itself(tmp_path):
 
 def test_what_is_held_is_bounded(db, monkeypatch):
     """A step with more calls than are held says how many were left out; nothing waits for ever outside of steps."""
-    monkeypatch.setattr(spans, "held_max", 1)
+    monkeypatch.setattr(spans, "spans_held_max", 1)
     found = {(each["name"], each["attempt"]): each["left_out"] for each in lines(db, "show", "parent", "--tree")}
     assert (1, 0, 2) == (found["load", 1], found["load", 2], found["write", 1])
 
@@ -271,7 +272,7 @@ def test_stepper_goes_back_from_what_it_kept(tmp_path, monkeypatch):
         assert [6] == read
         for seq in range(900, 100, -20):
             walk.go(seq)
-        assert stepper.snapshots_max == len(walk._kept)
+        assert snapshots_max == len(walk._kept)
 
 
 # --- replay, diff, show of long runs -------------------------------------------------------------------------------
@@ -434,17 +435,34 @@ def options(db, *words, env=None):
     result = CliRunner().invoke(cli, [*words, "config", "-o", "json"], env={"RUNJOURNAL_DB": None} | (env or {}))
     assert 0 == result.exit_code, result.output
     found = json.loads(result.stdout)
-    return {each["name"]: (each["value"], each["from"]) for each in found["options"]}, found["limits"]
+    return {each["name"]: (each["value"], each["from"]) for each in found["options"]}, {
+        each["name"]: each for each in found["limits"]
+    }
 
 
 def test_config(db):
     """`config` tells each option's value and whether it is a default, of the environment or of the command line."""
-    found, limits = options(db, "--db", db, env={"RUNJOURNAL_DB": "/other.db", "RUNJOURNAL_COLOR": "never"})
+    found, bounds = options(db, "--db", db, env={"RUNJOURNAL_DB": "/other.db", "RUNJOURNAL_COLOR": "never"})
     assert (db, "command line") == found["--db"]
     assert ("never", "environment") == found["--color"]
     assert ("json", "command line") == found["--output"]
     assert ("yes", "default") == found["--pager"]
-    assert (64, 60.0) == (limits["json_depth_max"], limits["lease_s"])
+    assert (64, 60.0) == (bounds["json_depth_max"]["value"], bounds["lease_s"]["value"])
+
+
+def test_config_shows_every_limit(db):
+    """Every bound of the package is shown with its value and with what it bounds, to people and to programs."""
+    known = {
+        name: value for name, value in vars(limits).items() if name[0] != "_" and name not in {"Final", "annotations"}
+    }
+    found = options(db)[1]
+    assert {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} == {
+        name: each["value"] for name, each in found.items()
+    }
+    assert [] == [name for name, each in found.items() if not each["meaning"].endswith(".")]
+    shown = run(db, "config").stdout
+    assert [] == [name for name in known if f"  {name} = " not in shown]
+    assert "record_waits_s = 0.1, 0.5, 2.0" in shown
 
 
 def test_config_of_commands(db):

@@ -120,7 +120,7 @@ def test_sub_agents_cost(db):
 
 def test_many_sub_agents_are_not_all_read(db, monkeypatch):
     """Of very many runs below, some are looked at, and it is said that there are more."""
-    monkeypatch.setattr("runjournal.looking.family.members_max", 2)
+    monkeypatch.setattr("runjournal.looking.family.family_runs_max", 2)
     assert "2+ sub-agents have at least " in run(db, "show", SESSION).stdout
 
 

@@ -17,15 +17,14 @@ from tasks.lab import Lab
 from runjournal import Journal, tool
 from runjournal.async_journal import AsyncJournal
 from runjournal.engine import failures as f
-from runjournal.engine.core import left_out_wait_s
 from runjournal.engine.tools import KEY, Tx
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import CallEnded, StoreBusy, StoreFull
-from runjournal.log.limits import lease_s, steps_recent_max
+from runjournal.log.limits import attempt_recoveries_max, lease_s, left_out_wait_s, steps_recent_max
 from runjournal.log.owner import Process
 from runjournal.run import Run
-from runjournal.runner import Runner, attempt_recoveries_max
+from runjournal.runner import Runner
 
 
 @pytest.fixture

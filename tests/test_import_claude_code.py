@@ -367,9 +367,9 @@ def test_quarantine(file, shelf, line, cause):
 
 def test_long_line(file, shelf, monkeypatch):
     """A line over the bound is in quarantine, and the next one is read."""
-    monkeypatch.setattr(lines, "line_bytes_max", 300)
+    monkeypatch.setattr(lines, "transcript_line_bytes_max", 300)
     file.write_bytes(dump(user("a"), user("x" * 1000), user("b")))
-    assert ["longer than line_bytes_max = 300"] == [q.cause for q in shelf.take(file).quarantined]
+    assert ["longer than transcript_line_bytes_max = 300"] == [q.cause for q in shelf.take(file).quarantined]
     assert 2 == shelf.counts(file)["user_messages"]
 
 

@@ -116,3 +116,11 @@ def test_script(installed, tmp_path, place):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
     assert "queued\n" == call(installed / "bin" / "python", script, place, cwd=tmp_path)
+
+
+def test_smoke(installed, tmp_path):
+    """The wheel alone runs an agent that is interrupted and goes on, and the command line looks at its run."""
+    script = shutil.copy(ROOT / "tests" / "programs" / "smoke.py", tmp_path)
+    assert "interrupted\nsmoke test passed\n" == call(
+        installed / "bin" / "python", "-I", script, tmp_path, cwd=tmp_path
+    )

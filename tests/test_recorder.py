@@ -29,6 +29,7 @@ from eventsourcing.tests.persistence import (
 )
 
 from runjournal.log import recorder as recorder_module
+from runjournal.log.limits import idle_readers_max
 from runjournal.log.recorder import SQLiteRecorder, SQLiteStreamRecorder
 from runjournal.log.sqlite_events import EventTable
 
@@ -334,7 +335,7 @@ def test_readers_bounded(recorder: SQLiteRecorder) -> None:
 
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(read, range(20)))
-    assert recorder_module.IDLE_READERS_MAX == len(recorder._idle)
+    assert idle_readers_max == len(recorder._idle)
 
 
 def test_read_beside_writer(recorder: SQLiteRecorder) -> None:
@@ -370,7 +371,7 @@ def test_paging(recorder: SQLiteRecorder, limit: int) -> None:
 
 def test_subscription_complete(recorder: SQLiteRecorder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside four writers, two of them on connections of others, no event is lost or doubled, with topics or not."""
-    monkeypatch.setattr(recorder_module, "SUBSCRIPTION_PAGE_EVENTS_MAX", 7)
+    monkeypatch.setattr(recorder_module, "subscription_page_events_max", 7)
     seen: dict[str, list[int]] = {"all": [], "even": []}
 
     def collect(name: str, topics: Sequence[str], count: int) -> None:

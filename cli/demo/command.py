@@ -17,6 +17,7 @@ from runjournal.cli.formats import money, plural
 from runjournal.cli.output import Column, table
 from runjournal.cli.safe import preview
 from runjournal.journal import Journal
+from runjournal.log.limits import demo_lives_max, demo_preview_chars_max
 
 from .agent import TABLE
 from .evidence import Found, asked, bookings, checks, effects, find
@@ -24,8 +25,6 @@ from .stage import COMMIT, INVOICES, WORLD, Stage, two_points
 from .world import LEDGER, ledger
 
 Say = Callable[[str], None]
-_lives_max: Final = 10
-_preview_chars: Final = 50
 _width: Final = 100
 
 
@@ -58,7 +57,7 @@ def run_demo(path: Path, seed: int, say: Say, world: Sequence[str] = WORLD) -> i
 def _lives(demo: Demo, stage: Stage) -> list[Found]:
     """The agent is started again and again until it ends by itself; a question is answered in between."""
     found = list[Found]()
-    for part in range(2, 2 + _lives_max):
+    for part in range(2, 2 + demo_lives_max):
         life = stage.live(demo.path, demo.run_id)
         head = f"\n{part}. {'It starts again' if part > 2 else 'It starts'}:"  # noqa: PLR2004 - 1 is the introduction
         with Journal.open(demo.path, by="demo") as journal:
@@ -115,7 +114,7 @@ def _answer(demo: Demo, journal: Journal) -> None:
     for question in journal.recover(demo.run_id).questions:
         same = (one for one in ledger(demo.folder) if (one["what"], one["args"]) == (question.tool, question.args))
         done = next(same, None)
-        demo.say(f"   asked       did {question.tool} happen? {preview(question.args, _preview_chars)}")
+        demo.say(f"   asked       did {question.tool} happen? {preview(question.args, demo_preview_chars_max)}")
         if done is not None:
             note = f"line {done['line']} of {LEDGER}"
             demo.say(f"   answered    yes: the demo has looked, as a person would; it is {note}")

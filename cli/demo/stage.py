@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
+from runjournal.log.limits import demo_end_wait_s, demo_word_wait_s
+
 Child: TypeAlias = "subprocess.Popen[str]"
 INVOICES: Final = {"hosting.txt": "48.50", "lawyer.txt": "930.00", "paper.txt": "17.25", "travel.txt": "212.80"}
 WORLD: Final = (sys.executable, "-m", "runjournal.cli.demo.world")
@@ -26,8 +28,6 @@ COMMIT: Final = "commit"
 _first_commit: Final = 4
 _last_commit: Final = 68
 """A point after a commit lies between these; an agent that isn't killed makes 70."""
-_word_wait_s: Final = 60.0
-_end_wait_s: Final = 10.0
 
 
 class Point(NamedTuple):
@@ -85,8 +85,8 @@ class Stage:
     def _end(self) -> None:
         for child, listener in self._children:
             child.kill()
-            child.wait(_end_wait_s)
-            listener.join(_end_wait_s)
+            child.wait(demo_end_wait_s)
+            listener.join(demo_end_wait_s)
             _close(child)
         (self.folder / "world.sock").unlink(missing_ok=True)
 
@@ -109,9 +109,9 @@ class Stage:
     def _next(self, agent: Child | None = None) -> tuple[Child, str | None]:
         """Who says what next; None if the agent has ended. Raises ChildProcessError if the world has."""
         try:
-            who, line = self._told.get(timeout=_word_wait_s)
+            who, line = self._told.get(timeout=demo_word_wait_s)
         except queue.Empty:
-            raise TimeoutError(f"the demo's processes have said nothing for {_word_wait_s:g} s") from None
+            raise TimeoutError(f"the demo's processes have said nothing for {demo_word_wait_s:g} s") from None
         if line is None and who is not agent:
             raise ChildProcessError("the demo's world has ended")
         return who, line
@@ -136,7 +136,7 @@ class Stage:
                 killed, at = due, int(rest[1]) if kind == "effect" else 0
             if due is None or who is not agent:
                 _go_on(who)
-        agent.wait(_end_wait_s)
+        agent.wait(demo_end_wait_s)
         return Life(agent.pid, committed, killed, at, word)
 
     def _due(self, what: str) -> Point | None:

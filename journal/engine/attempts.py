@@ -18,6 +18,7 @@ from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
+from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.store import Transaction
 from runjournal.projections.calls import REPEATABLE, Call
 
@@ -29,10 +30,6 @@ from .script import Entry, ScriptItem
 from .tools import Tx, as_tool
 from .verdict import key_lives
 
-tries_max: Final = 3
-"""Attempts of a call within one ask."""
-record_waits_s: Final = (0.1, 0.5, 2.0)
-"""Between tries to tell the log of an outcome."""
 NOTHING: Final = object()
 """No result: the effect didn't happen, or isn't known to have."""
 
@@ -65,7 +62,7 @@ class Sender:
     def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[int]:
         """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
         call = self.core.state.calls.known.get(call_id)
-        if target.policy not in ("model", "idempotent") and not (call is not None and call.fresh):
+        if target.policy not in EFFECT_FREE and not (call is not None and call.fresh):
             yield from self.core.nothing_left_out(entry, f"{target.name} was called anew", call_id)
         if target.policy == "model":
             yield from self.core.check_budget()
@@ -99,7 +96,7 @@ class Sender:
     def never_sent(self, started: Mapping[str, tuple[Target, int]]) -> Verb[None]:
         """Say of attempts that were begun and that nothing sent that they did nothing: else somebody would be asked."""
         for call_id, (target, attempt) in started.items():
-            if target.policy not in ("model", "idempotent", "transactional"):
+            if target.policy not in REPEATABLE:
                 word = e.ToolResolved(call_id, attempt, "did_not_happen")
                 with suppress(f.Stop, AppendRefused, StoreError):
                     yield from self.core.commit(Append((word,)))
@@ -108,7 +105,7 @@ class Sender:
         """One sending."""
         core = self.core
         before = copy.copy(core.state.calls.known[call_id])
-        cuttable = target.policy in ("model", "idempotent")
+        cuttable = target.policy in EFFECT_FREE
         if target.policy == "transactional":
             ended = yield from self._transact(entry, call_id, target, args, attempt)
             if isinstance(ended, Sent):

@@ -18,6 +18,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument, JournalError, Unstorable
+from runjournal.log.limits import date_near_days, stamp_min_s, stamp_near_days
 from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
 from .failures import Failed, Transient, error_of
@@ -268,9 +269,6 @@ class ModelTarget:
 
 CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\.\d+)?")
 """Dates, times of day, and numbers of ten digits and more: what may differ in a request that is asked again."""
-_SECONDS: Final = 10**9
-_DATE_DAYS, _STAMP_DAYS = 1, 31
-"""How near to now a date, and a number of seconds since 1970, must be to be a clock."""
 
 
 def shape(value: Json, now: datetime) -> Json:
@@ -286,7 +284,7 @@ def shape(value: Json, now: datetime) -> Json:
     if isinstance(value, str):
         return CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return 0 if abs(value) >= _SECONDS and _is_stamp(value, now) else value
+        return 0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value
     return value
 
 
@@ -298,12 +296,12 @@ def _is_clock(text: str, now: datetime) -> bool:
             day = date.fromisoformat(text)
         except ValueError:
             return False
-        return abs((day - now.date()).days) <= _DATE_DAYS
+        return abs((day - now.date()).days) <= date_near_days
     return _is_stamp(float(text), now)
 
 
 def _is_stamp(number: float, now: datetime) -> bool:
-    return any(abs(number / unit - now.timestamp()) < _STAMP_DAYS * 86_400 for unit in (1, 10**3, 10**6, 10**9))
+    return any(abs(number / unit - now.timestamp()) < stamp_near_days * 86_400 for unit in (1, 10**3, 10**6, 10**9))
 
 
 def digest(value: Json) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
+from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
@@ -22,7 +23,6 @@ from . import failures as f
 from .attempts import Sender
 from .callees import ModelTarget, Target, today
 from .commands import Verb
-from .core import left_out_wait_s
 from .script import Entry
 from .verdict import Verdict, judge
 

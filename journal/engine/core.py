@@ -20,6 +20,7 @@ from runjournal.log import events as e
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import CancelRequested, StaleEpoch, StoreError
+from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.state import RunState
 
 from . import failures as f
@@ -28,9 +29,6 @@ from .commands import Append, Driver, Until, Verb
 from .lineage import Lineage
 from .script import Entry, read
 from .tools import IN_TOOL, call_key
-
-left_out_wait_s = 30.0
-"""How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one."""
 
 
 class Core:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from runjournal.log.base import Json
+from runjournal.log.policies import EFFECT_FREE
 from runjournal.projections.calls import Call
 
 Verdict = Literal["recorded", "run", "hook", "ask", "fail"]
@@ -72,7 +73,7 @@ def judge(call: Call, tool: ToolToday | None, now: str, *, happened: bool = Fals
     if happened or call.status == "completed":
         return Judgement("recorded", "its outcome is on record")
     if not call.maybe:
-        if call.policy in ("model", "idempotent"):
+        if call.policy in EFFECT_FREE:
             return Judgement("run", "it may simply be made again")
         if call.policy == "transactional":
             return Judgement("run", "its effect commits with its record, and there is none")

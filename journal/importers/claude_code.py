@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
 from runjournal.log.events import RunImported
+from runjournal.log.limits import export_header_bytes_max, title_chars_max
 
 from .base import FileImport, ImportedRun, Item, Known, Quarantined
 from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, taken_of
@@ -35,8 +36,6 @@ __all__ = ["Source", "discover", "holds_records", "read"]
 SOURCE: Final = "claude-code"
 EPOCH: Final = "1970-01-01T00:00:00.000000Z"
 """The time of records before which, and in which, no time is known."""
-title_chars_max: Final = 500
-export_header_bytes_max: Final = 4096
 
 
 class _About(NamedTuple):

@@ -19,16 +19,13 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import IO, Any, Final, NamedTuple
 
+from runjournal.log.limits import meta_bytes_max, stem_chars_max, stem_whole_chars_max
 from runjournal.log.store import Import
 
 from .base import Known
 from .lines import Bad, Reader, open_file, parse
 from .values import dict_of, short_digest, text_of
 
-meta_bytes_max: Final = 64 * 1024
-"""A longer `.meta.json` is left alone."""
-_stem_chars_max: Final = 80
-_name_chars_max: Final = 100  # digests are put behind it: one of the first record, one of a sidechain
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -131,7 +128,7 @@ def identify(source: Source, file: IO[bytes], known: Known) -> Identity | None:
     else:
         parent = None
         name = stem if _UUID.fullmatch(stem) or stem == session else ""
-    if not 0 < len(name) <= _name_chars_max:
+    if not 0 < len(name) <= stem_whole_chars_max:
         name, parent = f"{_clean(stem)}.{digest}", parent if parent != stem else None
     workflow = stem == "journal" and under is not None and session is None
     return Identity(_own(name, digest, known), digest, agent, parent, workflow)
@@ -183,7 +180,7 @@ def _parent(source: Source, known: Known) -> str | None:
 
 
 def _clean(stem: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:_stem_chars_max] or "file"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:stem_chars_max] or "file"
 
 
 def _own(name: str, digest: str, known: Known) -> str:

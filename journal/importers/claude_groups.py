@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from runjournal.log.events import Event, Json, MessageAppended, ModelCompleted, ModelStarted, NoteAdded
-from runjournal.log.limits import int_max
+from runjournal.log.limits import finish_reason_chars_max, int_max, usage_raw_bytes_max
 
 from .values import dict_of, name_of, text_of, value_digest
 
-usage_raw_bytes_max: Final = 16 * 1024
-"""A longer usage object is left to the message's `raw`."""
 PROVIDER: Final = "anthropic"
 Counters: TypeAlias = dict[str, int]
-_finish_reason_chars_max: Final = 200
 
 
 def _count(value: Json) -> int:
@@ -139,7 +136,7 @@ class Part:
             self.head,
             usage=usage,
             response_id=self.group.message_id,
-            finish_reason=reason[:_finish_reason_chars_max] if isinstance(reason, str) else None,
+            finish_reason=reason[:finish_reason_chars_max] if isinstance(reason, str) else None,
         )
 
     def _message(self) -> Event:

@@ -21,6 +21,7 @@ from runjournal.log.events import (
     ToolFailed,
     ToolStarted,
 )
+from runjournal.log.limits import error_chars_max, version_chars_max
 
 from .claude_groups import PROVIDER, Group, Part, model_of
 from .values import dict_of, id_of, moment_of, name_of, short_digest, storable, text_of
@@ -29,9 +30,6 @@ Obj: TypeAlias = dict[str, Any]
 KIND: Final = "claude-code"
 SUB_AGENT: Final = "claude-code.sub-agent"
 WORKFLOW: Final = "claude-code.workflow"
-version_chars_max: Final = 100
-error_chars_max: Final = 4000
-"""An error's message is cut to this; the message of the tool holds it whole."""
 _TITLES: Final = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom-title": ("customTitle", 3)}
 
 

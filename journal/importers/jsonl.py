@@ -26,12 +26,9 @@ from runjournal.log.chain import event_hash
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import blob_bytes_max, name_chars_max
+from runjournal.log.limits import export_header_bytes_max, export_line_bytes_max, name_chars_max
 
 VERSION: Final = 1
-line_bytes_max: Final = 2 * blob_bytes_max + 4096
-"""A line of an export that is longer is none: the largest blob, each character escaped, and what is around it."""
-_header_bytes_max: Final = 4096
 _DIGEST_CHARS: Final = 64
 
 
@@ -122,12 +119,12 @@ def is_export(first_line: bytes) -> bool:
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file, as much of each as shows that it is too long: a file without line breaks fits no memory."""
-    bound = _header_bytes_max
+    bound = export_header_bytes_max
     while line := file.readline(bound + 1):
         yield line
         if len(line) > bound:
             return
-        bound = line_bytes_max
+        bound = export_line_bytes_max
 
 
 def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
@@ -192,8 +189,8 @@ class _Reading:
         if not self.begun:
             self._header(line)
             return None
-        if len(line) > line_bytes_max:
-            raise ValueError(f"longer than line_bytes_max = {line_bytes_max}")
+        if len(line) > export_line_bytes_max:
+            raise ValueError(f"longer than export_line_bytes_max = {export_line_bytes_max}")
         data = orjson.loads(line)
         if not isinstance(data, dict):
             raise TypeError("expected a JSON object")
@@ -206,7 +203,7 @@ class _Reading:
         return self._blob(record) if "blob" in record else self._row(record)
 
     def _header(self, line: bytes) -> None:
-        if len(line) > _header_bytes_max or not is_export(line) or orjson.loads(line)["runjournal"] != VERSION:
+        if len(line) > export_header_bytes_max or not is_export(line) or orjson.loads(line)["runjournal"] != VERSION:
             raise ValueError(
                 f'expected the header {{"runjournal":{VERSION}}} of an export by `runjournal export`'
                 " (for transcripts: `runjournal import claude-code`)"

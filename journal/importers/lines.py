@@ -9,8 +9,8 @@ import stat
 from collections.abc import Iterator
 from typing import IO, Any, Final, NamedTuple
 
-line_bytes_max: Final = 64 * 1024 * 1024
-"""A longer line is quarantined unread."""
+from runjournal.log.limits import transcript_line_bytes_max
+
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -22,8 +22,8 @@ class TextLine(NamedTuple):
     """A line as it stands in the file.
 
     `number` counts from 1, `start` is its offset in bytes. `data` is without its newline, and None if it is longer than
-    `line_bytes_max`. `ended` says whether it has a newline; `rest` that it is only what came behind the part of a line
-    that was taken before.
+    `transcript_line_bytes_max`. `ended` says whether it has a newline; `rest` that it is only what came behind the part
+    of a line that was taken before.
     """
 
     number: int
@@ -74,10 +74,10 @@ class Reader:
     def _line(self, end: int) -> tuple[bytes | None, bool]:
         """The bytes up to the next newline or to `end`, and whether there was a newline."""
         data: bytes | None = b""
-        while self.offset < end and (piece := self._file.readline(min(end - self.offset, line_bytes_max))):
+        while self.offset < end and (piece := self._file.readline(min(end - self.offset, transcript_line_bytes_max))):
             self.hash.update(piece)
             self.offset += len(piece)
-            data = None if data is None or len(data) + len(piece) > line_bytes_max else data + piece
+            data = None if data is None or len(data) + len(piece) > transcript_line_bytes_max else data + piece
             if piece.endswith(b"\n"):
                 return None if data is None else data[:-1], True
         return data, False
@@ -86,7 +86,7 @@ class Reader:
 def parse(line: TextLine) -> tuple[str, Any] | None:
     """The text of a line and the JSON value that it is; None if the line is blank. Raises Bad."""
     if line.data is None:
-        raise Bad(f"longer than line_bytes_max = {line_bytes_max}")
+        raise Bad(f"longer than transcript_line_bytes_max = {transcript_line_bytes_max}")
     if not line.data.strip():
         return None
     if line.rest:

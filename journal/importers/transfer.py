@@ -11,7 +11,7 @@ from runjournal.log.base import NewerEvent, UnreadableEvent
 from runjournal.log.codec import check_run_id, decode
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import Head, advance
-from runjournal.log.limits import checkpoint_every_events
+from runjournal.log.limits import checkpoint_every_events, import_chunk_events
 from runjournal.log.store import Import, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
@@ -24,8 +24,6 @@ from .claude_code import read
 from .claude_files import Source
 
 _BIRTHS = frozenset(["run.queued", "run.imported"])
-chunk_events = 1_000
-"""Events that one write of an import holds; the transaction holds all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class _Taking:
             if entry.body is not None:
                 self.blobs.append((entry.digest, entry.body))
             return
-        if self.rows and (self.rows[0].run_id != entry.run_id or len(self.rows) >= chunk_events):
+        if self.rows and (self.rows[0].run_id != entry.run_id or len(self.rows) >= import_chunk_events):
             self._write()
         self.rows.append(entry)
 

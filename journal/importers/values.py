@@ -10,10 +10,8 @@ from typing import Any, Final, cast
 
 from runjournal.log.clock import parse_timestamp, timestamp
 from runjournal.log.events import Json
-from runjournal.log.limits import int_max, int_min, name_chars_max
+from runjournal.log.limits import foreign_depth_max, int_max, int_min, name_chars_max
 
-depth_max: Final = 48
-"""How deep a foreign value may nest: less than `json_depth_max`, since events wrap it."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -26,7 +24,7 @@ def storable(value: Json) -> tuple[Json, bool]:
     """The value as the journal can hold it, and whether that took a change.
 
     What can't be stored is replaced by its JSON as text: integers over 64 bits, NaN, infinities, what lies deeper than
-    `depth_max`. Lone surrogates become U+FFFD.
+    `foreign_depth_max`. Lone surrogates become U+FFFD.
     """
     changes: list[None] = []
     return _storable(value, 0, changes), bool(changes)
@@ -39,7 +37,7 @@ def _storable(value: Any, depth: int, changes: list[None]) -> Any:
             changes.append(None)
         return clean
     if isinstance(value, dict | list):
-        if depth < depth_max:
+        if depth < foreign_depth_max:
             return _container(cast("Any", value), depth, changes)
     elif not (
         (isinstance(value, int) and not int_min <= value <= int_max)

@@ -1,7 +1,7 @@
-"""Every bound, in one place; the unit is the last word of the name.
+"""Every bound of the package, in one place; the unit is the last word of the name, before `_max` or `_min`.
 
 A bound that is reached is an error that names it (`TooLarge`, `StoreBusy`), never a silent cut, unless its line says
-otherwise.
+otherwise. `runjournal config` shows them all, with the text that stands below each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 # Values.
 json_depth_max: Final = 64
-"""How deep a stored value may nest."""
+"""How deep a stored value may nest; a deeper one is `Unstorable`."""
 inline_value_bytes_max: Final = 64 * 1024
 """A field over this is kept as a blob, out of line."""
 event_data_bytes_max: Final = 1024 * 1024
@@ -18,20 +18,25 @@ event_data_bytes_max: Final = 1024 * 1024
 blob_bytes_max: Final = 256 * 1024 * 1024
 """One value held as a blob."""
 run_id_chars_max: Final = 128
+"""The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
-"""Names, ids and keys that people and programs give: steps, tools, memory keys, calls."""
+"""Names, ids and keys that people and programs give: steps, tools, memory keys, calls; a longer one is refused."""
 int_min: Final = -(2**63)
+"""The smallest stored integer; a smaller one is `Unstorable`."""
 int_max: Final = 2**63 - 1
+"""The largest stored integer; a larger one is `Unstorable`. A count of tokens that passes it stays there."""
 
 # Appending and reading.
 append_batch_events_max: Final = 10_000
-"""Events in one append; the importer alone writes a whole file in one batch, in chunks of this."""
+"""Events in one append."""
 read_page_events_max: Final = 512
 """Events read at a time; no read transaction stays open between two pages."""
-heads_page_max: Final = 200
+read_page_heads_max: Final = 200
 """Rows of a listing read at a time."""
 transaction_s_max: Final = 2.0
 """How long the body of a transactional tool may take: less than busy_wait_s, for it holds the write lock."""
+overdue_look_steps: Final = 10_000
+"""Steps of SQLite's machine, in a statement of a transactional tool, between two looks at `transaction_s_max`."""
 busy_wait_s: Final = 10.0
 """How long a writer waits for another process's write lock before it is `StoreBusy`."""
 follow_poll_s: Final = 0.05
@@ -39,6 +44,17 @@ follow_poll_s: Final = 0.05
 wal_size_limit_bytes: Final = 64 * 1024 * 1024
 """The WAL is kept at this size: a WAL that must grow makes a durable commit twice as slow."""
 wal_autocheckpoint_pages: Final = 1000
+"""Pages in the WAL after which SQLite moves them into the database."""
+idle_readers_max: Final = 8
+"""Connections for reading that are kept for the next reader; the others are closed after use."""
+recorder_busy_wait_s: Final = 5.0
+"""How long a recorder that is used by itself, without a store, waits for a lock; then it is an OperationalError."""
+wal_retry_s: Final = 0.002
+"""Between two tries to switch a fresh file to WAL while another process does the same."""
+subscription_poll_s: Final = 0.01
+"""How often a recorder's subscription looks for new events."""
+subscription_page_events_max: Final = 500
+"""Events that a recorder's subscription reads at a time."""
 
 # Folds.
 step_calls_max: Final = 10_000
@@ -48,26 +64,176 @@ steps_recent_max: Final = 64
 memory_bytes_max: Final = 4 * 1024 * 1024
 """The working memory of a run, as JSON, values over `inline_value_bytes_max` by reference."""
 plan_tasks_max: Final = 10_000
+"""Tasks of a run's plan."""
 inbox_signals_max: Final = 10_000
 """Signals that a run holds untaken."""
 models_max: Final = 256
-"""Models with a line of their own in the cost ledger; the rest share one."""
+"""Models with a line of their own in the cost ledger; the rest share one. So do sources of money, in a currency."""
 answers_kept_max: Final = 64
-"""Answers to questions that no step asked."""
+"""Answers to questions that no step asked; older ones are left out of the state, the log keeps them."""
 children_kept_max: Final = 1_000
 """Children whose status the state keeps; those that run are always among them."""
 tags_max: Final = 64
+"""Tags of a run."""
 checkpoint_warn_bytes: Final = 50 * 1024
 """A checkpoint over this is written, with a warning."""
 checkpoint_every_events: Final = 256
 """A checkpoint is written after this many events, and at each event that ends a step or the run."""
 checkpoint_stretch_events: Final = 16_384
 """Beside the newest few, the last checkpoint of each such stretch of a run is kept: for replays of its middle."""
+checkpoints_kept_max: Final = 3
+"""The newest checkpoints of a run that are kept; older ones go, except the last of each stretch."""
 states_cached_max: Final = 64
-"""Folded runs that a Journal keeps in memory, beside those that it owns."""
+"""Folded runs that a Journal keeps in memory, beside those that it owns; another one is folded when it is asked for."""
 
 # Leases.
 lease_s: Final = 60.0
+"""How long a run stays its owner's after the last sign of life; then another process may claim it."""
 heartbeat_s: Final = 10.0
+"""Between two signs of life of an owner."""
 clock_skew_s: Final = 1.0
 """Wall clocks going back by less than this are not reported by the audit."""
+
+# Running agents.
+rounds_max: Final = 3
+"""Rounds of a run: how often it is tried after a transient failure that left the agent; after the last it failed."""
+backoff_s: Final = 1.0
+"""Before the second round; four times as long before each one after."""
+recoveries_max: Final = 3
+"""Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited. One more
+fails the run, cause `restart_loop`."""
+attempt_recoveries_max: Final = 20
+"""Recoveries within one attempt of a step, whatever ended in between. One more fails the run, cause `restart_loop`."""
+cancel_tries_max: Final = 10
+"""How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
+tries_max: Final = 3
+"""Attempts of a call within one ask; the failure of the last one reaches the agent."""
+record_waits_s: Final = (0.1, 0.5, 2.0)
+"""Between tries to tell the log of an outcome; when the last has failed, the store's error reaches the agent."""
+left_out_wait_s: Final = 30.0
+"""How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one;
+then it goes on without."""
+told_turns: Final = 10
+"""Turns of the loop between two ends that are told: whoever was told does first what he will do at once. A coroutine
+that hasn't begun after as many was not awaited."""
+cancel_wait_s: float | None = 30.0
+"""How long a cancel waits for what can't be cut; then it goes on without. None: until it has ended."""
+stamp_min_s: Final = 10**9
+"""A smaller number in the request of a call is never taken for a clock."""
+date_near_days: Final = 1
+"""How near to today a date in a request must be to be a clock, which may differ when the call is asked again."""
+stamp_near_days: Final = 31
+"""How near to now a number of seconds since 1970 in a request must be to be a clock."""
+
+# Looking.
+glance_tail_events_max: Final = 1000
+"""Events of a run behind its newest checkpoint that a listing folds; beyond, it says that it doesn't know."""
+family_runs_max: Final = 500
+"""Of the runs below a run, so many are looked at, the nearest first, the newest of each parent first; it is told that
+there are more."""
+last_events: Final = 8
+"""Events of a run that its summary shows: the newest."""
+error_search_events_max: Final = 500
+"""How far back the last error of a run is looked for; beyond, none is shown."""
+progress_every_events: Final = 1000
+"""How often whoever waits is told how far it is."""
+ended_attempts_held_max: Final = 100
+"""Failed attempts that a listing of calls remembers, for a word that is said of one later; the oldest is forgotten."""
+blobs_checked_max: Final = 4_096
+"""Digests of blobs that an audit has just found sound, so that one that many events share is read once."""
+unknown_types_max: Final = 1_000
+"""Unknown types of events that an audit reports, each once; others go unreported."""
+disk_free_bytes_min: Final = 256 * 1024 * 1024
+"""Less room than this on the disk of the store is a finding of `doctor`."""
+runs_named_max: Final = 10
+"""Runs that one check of `doctor` names; of the others it tells the number."""
+
+# Importing.
+import_chunk_events: Final = 1_000
+"""Events that one write of an import holds; the transaction holds all of them."""
+export_line_bytes_max: Final = 2 * blob_bytes_max + 4096
+"""A line of an export that is longer is none: the largest blob, each character escaped, and what is around it."""
+export_header_bytes_max: Final = 4096
+"""The first line of an export; a file with a longer one is no export."""
+transcript_line_bytes_max: Final = 64 * 1024 * 1024
+"""A longer line of a transcript is quarantined unread."""
+foreign_depth_max: Final = 48
+"""How deep a foreign value may nest: less than `json_depth_max`, since events wrap it. What is deeper becomes text."""
+usage_raw_bytes_max: Final = 16 * 1024
+"""A longer usage object of a transcript is left to the message's `raw`."""
+meta_bytes_max: Final = 64 * 1024
+"""A longer `.meta.json` beside a transcript is left alone."""
+error_chars_max: Final = 4000
+"""An imported error's message is cut to this; the message of the tool holds it whole."""
+title_chars_max: Final = 500
+"""The title of an imported run is cut to this."""
+version_chars_max: Final = 100
+"""The version of the program that wrote a transcript is cut to this."""
+finish_reason_chars_max: Final = 200
+"""Why an imported model's answer ended is cut to this; `raw` holds it whole."""
+stem_whole_chars_max: Final = 100
+"""A transcript's name that is a run's id as it stands. A longer one is cut, and a digest is put behind it."""
+stem_chars_max: Final = 80
+"""What is kept of a transcript's name that is no id as it stands; a digest follows."""
+
+# Showing.
+summary_chars_max: Final = 160
+"""An event in one line; what is longer is cut, with an ellipsis."""
+ls_table_rows: Final = 50
+"""Runs that `ls` shows as a table, unless --limit says otherwise; it says that there are more."""
+whole_ids_columns_min: Final = 130
+"""On a terminal of fewer columns, ids of runs are shortened."""
+table_layout_rows: Final = 200
+"""Rows that a table's widths are taken from; a longer cell of a later row is cut."""
+output_chunk_chars: Final = 32_768
+"""Output is written when it is longer than this, or at its end."""
+refs_shown_max: Final = 5
+"""Runs that an ambiguous RUN names; of others it says that there are more."""
+refs_prefixed_runs_max: Final = 1000
+"""Of the runs with a prefix, so many are looked at: the newest."""
+refs_above_runs_max: Final = 32
+"""Ancestors that are looked at to find which run a prefix names; beyond, the highest one found is taken."""
+show_rows_max: Final = 10
+"""Open calls, waits and findings that `show` lists, each; of others it tells the number, or --calls lists them."""
+show_types_max: Final = 4
+"""Types of events that `show` counts by name; the rest is an ellipsis."""
+show_message_chars_max: Final = 2000
+"""A message in `show --messages` is cut to this, unless --full."""
+show_args_chars_max: Final = 600
+"""The arguments of a call in `show` are cut to this, unless --full; it says how much was left out."""
+show_lines_max: Final = 200
+"""Lines of `show --tree` and `--waterfall`, unless --limit says otherwise; it says that there are more."""
+audit_events_max: Final = 20_000
+"""The audit of a longer run is left to `runjournal audit`, or --audit, so that `show` comes at once."""
+spans_depth_max: Final = 16
+"""Runs within runs in a tree: deeper ones are named, not opened."""
+spans_held_max: Final = 10_000
+"""Spans of a step, or outside of steps, that wait for an end; more of them are shown as they are by then."""
+spans_children_max: Final = 10_000
+"""Children of a run that no event of it names: the newest ones are shown."""
+tree_note_chars_max: Final = 100
+"""The name and the note of a span; what is longer is cut, with an ellipsis."""
+tree_depth_max: Final = 12
+"""Levels that a tree draws branches of; deeper ones are drawn as deep as this."""
+snapshots_max: Final = 32
+"""States that a walk through a run keeps, to go back to; the oldest goes, and is folded again when it is asked for."""
+snapshot_every_events: Final = 256
+"""Between two states that a walk through a run keeps."""
+step_changes_max: Final = 20
+"""Changes of the state that `replay --step` shows of one event; of others it tells the number."""
+step_value_chars_max: Final = 100
+"""A value of such a change; what is longer is cut, with an ellipsis."""
+state_value_chars_max: Final = 200
+"""A value in a state that `replay` shows; what is longer is cut, with an ellipsis."""
+import_told_lines_max: Final = 20
+"""Quarantined lines that `import` tells of; of others it tells the number."""
+
+# The demo.
+demo_lives_max: Final = 10
+"""How often the demo starts its agent; it should end long before."""
+demo_word_wait_s: Final = 60.0
+"""How long the demo waits for a word of its processes; then it is a TimeoutError."""
+demo_end_wait_s: Final = 10.0
+"""How long the demo waits for a process that it has ended."""
+demo_preview_chars_max: Final = 50
+"""The arguments of a call that the demo asks about; what is longer is cut, with an ellipsis."""

@@ -40,17 +40,19 @@ from eventsourcing.persistence import (
     Subscription,
 )
 
+from .limits import (
+    idle_readers_max,
+    recorder_busy_wait_s,
+    subscription_page_events_max,
+    subscription_poll_s,
+    wal_retry_s,
+)
 from .sqlite_events import EventTable, NewRow, Row
 
 Database: TypeAlias = str | os.PathLike[str] | Callable[[], apsw.Connection]
 
 __all__ = ["SQLiteRecorder", "SQLiteStreamRecorder", "SQLiteSubscription"]
 
-BUSY_WAIT_S = 5.0
-WAL_RETRY_S = 0.002
-IDLE_READERS_MAX = 8
-SUBSCRIPTION_POLL_S = 0.01
-SUBSCRIPTION_PAGE_EVENTS_MAX = 500
 
 # What is not listed is a DatabaseError.
 TRANSLATIONS: dict[type[apsw.Error], type[Exception]] = {
@@ -108,7 +110,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
         *,
         table: str = "events",
         id_type: type[str | UUID] = str,
-        busy_wait_s: float = BUSY_WAIT_S,
+        busy_wait_s: float = recorder_busy_wait_s,
     ) -> None:
         self._id_type = id_type
         self._row = uuid_row if id_type is UUID else text_row
@@ -238,7 +240,7 @@ class SQLiteStreamRecorder(AggregateRecorder):
         return connection
 
     def _give_back(self, connection: apsw.Connection) -> None:
-        if len(self._idle) < IDLE_READERS_MAX:
+        if len(self._idle) < idle_readers_max:
             self._idle.append(connection)
         else:
             connection.close()
@@ -261,7 +263,7 @@ class SQLiteRecorder(SQLiteStreamRecorder, ApplicationRecorder):
         *,
         table: str = "events",
         id_type: type[str | UUID] = str,
-        busy_wait_s: float = BUSY_WAIT_S,
+        busy_wait_s: float = recorder_busy_wait_s,
     ) -> None:
         """Take what `SQLiteStreamRecorder` takes."""
         super().__init__(database, table=table, id_type=id_type, busy_wait_s=busy_wait_s)
@@ -377,7 +379,7 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
             with suppress(IndexError):
                 return self._pending.popleft()
             if not self._pull():
-                self._stopped.wait(SUBSCRIPTION_POLL_S)
+                self._stopped.wait(subscription_poll_s)
         self._close()
         raise StopIteration
 
@@ -392,7 +394,7 @@ class SQLiteSubscription(Subscription[SQLiteRecorder]):
             if version == self._version:
                 return False
             head = self._table.max_position(connection) or 0
-            limit = SUBSCRIPTION_PAGE_EVENTS_MAX
+            limit = subscription_page_events_max
             rows = self._table.select_log(connection, gt=self._place, lte=head, types=self._topics, limit=limit)
             page = self._notifications(rows)
             self._pending.extend(page)
@@ -471,7 +473,7 @@ def switch_to_wal(connection: apsw.Connection, busy_wait_s: float) -> None:
             # When several switch a fresh file at once, SQLite reports busy without asking its busy timeout.
             if monotonic() >= deadline:
                 raise
-            sleep(WAL_RETRY_S)
+            sleep(wal_retry_s)
         else:
             return
 

@@ -34,7 +34,7 @@ from .errors import (
     UsedAfterFork,
 )
 from .limits import busy_wait_s as busy_wait_default_s
-from .limits import checkpoint_stretch_events, int_max, wal_autocheckpoint_pages
+from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_errors import closed, translate, translated
 from .sqlite_place import (
     check_engine,
@@ -54,7 +54,6 @@ from .store import Checkpoint, Transaction
 
 T = TypeVar("T")
 
-_READERS_IDLE_MAX: Final = 8
 _SAVE_CHECKPOINT: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) VALUES (?, ?, ?, ?)"
 _TRIM_CHECKPOINTS: Final = (
     "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN "
@@ -353,7 +352,7 @@ class SQLiteStore(SQLiteWideReads):
         except BaseException:
             self._disconnect(connection)
             raise
-        if len(self._idle) < _READERS_IDLE_MAX:
+        if len(self._idle) < idle_readers_max:
             self._idle.append(connection)
         else:
             self._disconnect(connection)

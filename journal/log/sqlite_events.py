@@ -20,13 +20,12 @@ from typing import TypeAlias, cast
 
 import apsw
 
+from .limits import int_max, int_min
+
 NewRow: TypeAlias = tuple[str, int, str, bytes]
 """(run_id, seq, type, body): what is inserted."""
 Row: TypeAlias = tuple[str, int, str, bytes, int]
 """The same with the position."""
-
-# Bounds that stand for "no bound", so that one statement text serves all calls and stays in apsw's statement cache.
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class EventTable:
@@ -89,9 +88,9 @@ class EventTable:
         """Return a run's events with gt < seq <= lte, at most `limit`, by seq up or down."""
         bounds = (
             run_id,
-            INT64_MIN if gt is None else gt,
-            INT64_MAX if lte is None else lte,
-            INT64_MAX if limit is None else limit,
+            int_min if gt is None else gt,
+            int_max if lte is None else lte,
+            int_max if limit is None else limit,
         )
         return _fetch(connection, self._select_desc if desc else self._select, bounds)
 
@@ -105,7 +104,7 @@ class EventTable:
         limit: int,
     ) -> list[Row]:
         """Return the events of all runs with gt < position <= lte, at most `limit`, in order; no types: all of them."""
-        upto = INT64_MAX if lte is None else lte
+        upto = int_max if lte is None else lte
         if types:
             return _fetch(connection, self._select_log_types, (gt, upto, dumps(list(types)), limit))
         return _fetch(connection, self._select_log, (gt, upto, limit))

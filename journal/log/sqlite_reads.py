@@ -19,7 +19,7 @@ from .base import RecordedEvent
 from .codec import decode
 from .errors import InvalidArgument
 from .head import Head
-from .limits import read_page_events_max
+from .limits import int_max, read_page_events_max
 from .sqlite_errors import translate, translated
 from .sqlite_events import EventTable, Row
 from .store import Checkpoint, Effect, Import, StepEnd, Unknown, read
@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 EVENTS: Final = EventTable("events")
 
-_SEQ_MAX: Final = 2**63 - 1
 _HEAD: Final = f"SELECT {', '.join(Head._fields)} FROM runs"
 HEAD_OF: Final = f"{_HEAD} WHERE run_id = ?"
 _EFFECT: Final = "SELECT scope, key, tool, args_sha256, run_id, seq FROM effects WHERE scope = ? AND key = ?"
@@ -229,7 +228,7 @@ class SQLiteWideReads(SQLiteReads):
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
         """The run's events with seq < before, newest first."""
-        upto = _SEQ_MAX if before is None else before - 1
+        upto = int_max if before is None else before - 1
         while page := self._page(run_id, 0, upto, newest_first=True):
             for seq, position, event_type, body in page:
                 yield decode(run_id, seq, position, event_type, body)
@@ -276,7 +275,7 @@ class SQLiteWideReads(SQLiteReads):
 
     def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
         """The run's checkpoints with seq <= upto, newest first."""
-        before = (_SEQ_MAX if upto is None else upto + 1, "")
+        before = (int_max if upto is None else upto + 1, "")
         while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, *before)):
             found = Checkpoint._make(rows[0])
             yield found

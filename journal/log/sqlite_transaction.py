@@ -13,7 +13,7 @@ import apsw
 
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
-from .limits import transaction_s_max
+from .limits import overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
 from .sqlite_reads import EVENTS, HEAD_OF, SQLiteReads, fetch
 from .store import Write
@@ -21,8 +21,6 @@ from .tables import ALL, DERIVED
 
 T = TypeVar("T")
 
-_STEPS_BETWEEN_LOOKS: Final = 10_000
-"""Steps of SQLite's machine between two looks at the time, in a tool's statement."""
 _CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
 _RESTORE: Final = _CREATE.replace("INSERT", "INSERT OR REPLACE")
 _GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
@@ -120,7 +118,7 @@ class SQLiteTransaction(SQLiteReads):
         self.check()
         connection = self._connection
         connection.authorizer = authorizer
-        connection.set_progress_handler(self._overdue, _STEPS_BETWEEN_LOOKS)
+        connection.set_progress_handler(self._overdue, overdue_look_steps)
         try:
             if self._overdue():
                 raise apsw.InterruptError  # noqa: TRY301 - the same end as SQLite's own

@@ -17,7 +17,7 @@ from .clock import Clock
 from .codec import decode
 from .errors import InvalidArgument
 from .head import Head
-from .limits import heads_page_max
+from .limits import read_page_heads_max
 
 T = TypeVar("T")
 
@@ -320,7 +320,7 @@ def all_heads(
     """Every head that `Store.heads` finds, page by page."""
     after: tuple[str, str] | None = None
     while page := store.heads(
-        status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=heads_page_max
+        status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=read_page_heads_max
     ):
         yield from page
         after = (page[-1].queued_at, page[-1].run_id)

@@ -19,6 +19,7 @@ from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument, JournalError, RunNotFound, StoreBusy
 from runjournal.log.head import Head
+from runjournal.log.limits import blobs_checked_max
 from runjournal.log.store import Checkpoint, Store, all_heads
 from runjournal.log.tables import DERIVED, INDEX
 from runjournal.projections.audit import RunAudit
@@ -34,8 +35,6 @@ from .audit_tables import REBUILD, TableAudit
 from .progress import Progress
 
 _DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
-_blobs_checked_max: Final = 4_096
-"""Digests of blobs that were just found sound, so that one that many events share is read once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ class _Pass:
 
     def _remember(self, digest: str, sound: bool) -> None:  # noqa: FBT001 - private
         self.blobs[digest] = sound
-        if len(self.blobs) > _blobs_checked_max:
+        if len(self.blobs) > blobs_checked_max:
             self.blobs.popitem(last=False)
 
     # Checkpoints.

@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log.base import Json
+from runjournal.log.limits import ended_attempts_held_max
 from runjournal.logbook import Logbook
-
-ended_held_max: Final = 100
-"""Failed attempts that are remembered, for a word that is said of one later."""
 
 
 class CallRow(NamedTuple):
@@ -62,7 +60,7 @@ def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: boo
                 row = begun.pop(place) if place in begun else ended.get(place, orphan)
                 if isinstance(event, e.ToolFailed) or getattr(event, "result_error", None):
                     ended[place] = row
-                    if len(ended) > ended_held_max:
+                    if len(ended) > ended_attempts_held_max:
                         ended.popitem(last=False)
                 yield row._replace(status=_ended(event), ended_at=record.at, outcome=_outcome(event))
             case _:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -26,7 +26,13 @@ from runjournal.log.base import BlobRef, NewerEvent, UnreadableEvent, plan_of
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import clock_skew_s, read_page_events_max, wal_size_limit_bytes
+from runjournal.log.limits import (
+    clock_skew_s,
+    disk_free_bytes_min,
+    read_page_events_max,
+    runs_named_max,
+    wal_size_limit_bytes,
+)
 from runjournal.log.store import Store, all_heads
 from runjournal.logbook import Logbook
 from runjournal.projections.findings import command, show_events, shown, spoken
@@ -34,11 +40,6 @@ from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import fold_name
 
 from .audit_rows import DAMAGE, IndexRow, rows
-
-disk_free_min_bytes: Final = 256 * 1024 * 1024
-"""Less room than this on the disk of the store is a finding."""
-runs_named_max: Final = 10
-"""Runs that one check names; of the others it tells the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class _Patient:
         if self.path:
             folder = Path(self.path).parent
             free = shutil.disk_usage(folder).free
-            roomy = free >= disk_free_min_bytes
+            roomy = free >= disk_free_bytes_min
             what = f"{free} bytes are free, the store has {self.info['file_bytes'] + self.info['wal_bytes']}"
             yield Check("disk", roomy, what, "" if roomy else f"df -h {shlex.quote(str(folder))}")
 

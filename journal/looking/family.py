@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
+from runjournal.log.limits import family_runs_max, glance_tail_events_max
 from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState
 from runjournal.writing import checkpoints
-
-glance_tail_events_max: Final = 1000
-"""A listing folds at most this many events of a run behind its newest checkpoint."""
-members_max: Final = 500
-"""Of the runs below a run, so many are looked at, the nearest first, the newest of each parent first."""
 
 
 class Glance(NamedTuple):
@@ -44,8 +40,8 @@ def glance(journal: Logbook, head: Head) -> Glance | None:
 class Family(NamedTuple):
     """What the runs below a run come to, as of now.
 
-    `runs` says how many there are, `more` that there are others beyond `members_max`. `uncounted` of them would take a
-    long fold each: their tokens, money and calls are in no sum.
+    `runs` says how many there are, `more` that there are others beyond `family_runs_max`. `uncounted` of them would
+    take a long fold each: their tokens, money and calls are in no sum.
     """
 
     runs: int
@@ -61,7 +57,7 @@ def family(journal: Logbook, run_id: str) -> Family:
     runs = tokens = in_flight = uncounted = 0
     money: dict[str, Decimal] = {}
     for head in _below(journal, run_id):
-        if runs == members_max:
+        if runs == family_runs_max:
             return Family(runs, tokens, _text(money), in_flight, uncounted, more=True)
         runs += 1
         seen = glance(journal, head)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import TypeVar
+
+from runjournal.log.limits import progress_every_events
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int | None], None]
 """Told now and then how much is done, and of how much, if that is known."""
-progress_every_events: Final = 1000
-"""How often whoever waits is told how far it is."""
 
 
 def told(items: Iterable[T], total: int | None, progress: Progress | None) -> Iterator[T]:

@@ -6,13 +6,14 @@ What is held is bounded by the folded state, never by the length of the run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import RecordedEvent
 from runjournal.log.errors import CorruptLog, JournalError, Unfoldable
 from runjournal.log.head import Head
+from runjournal.log.limits import error_search_events_max, last_events
 from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState
 from runjournal.writing import checkpoints
@@ -21,10 +22,6 @@ from .family import Family, family
 from .open_calls import OpenCall, call_as_json, open_calls
 from .progress import Progress
 from .states import state_as_json, state_at
-
-last_events: Final = 8
-error_search_events_max: Final = 500
-"""How far back the last error of a run is looked for."""
 
 
 class LastError(NamedTuple):

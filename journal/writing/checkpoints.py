@@ -16,7 +16,7 @@ import orjson
 
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
-from runjournal.log.limits import checkpoint_every_events, checkpoint_warn_bytes
+from runjournal.log.limits import checkpoint_every_events, checkpoint_warn_bytes, checkpoints_kept_max
 from runjournal.log.store import Checkpoint, Reading, Store
 from runjournal.projections.state import Projection, RunState, dump_bytes
 
@@ -35,7 +35,7 @@ class CheckpointPolicy:
 
     every_events: int = checkpoint_every_events
     at_ends: bool = True
-    keep: int = 3
+    keep: int = checkpoints_kept_max
 
     def due(self, event_type: str, since: int) -> bool:
         """Whether to take one after an event of this type, `since` events after the last."""
