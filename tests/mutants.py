@@ -195,7 +195,7 @@ TWINS: Final = (
     Mutant(
         "divergence is found only at the end of the step",
         "Sender.start",
-        'target.policy not in ("model", "idempotent") and not (call is not None and call.fresh)',
+        "target.policy not in EFFECT_FREE and not (call is not None and call.fresh)",
         "False",
     ),
     Mutant(

@@ -19,8 +19,9 @@ from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
 from runjournal.log.limits import record_waits_s, tries_max
+from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.log.store import Transaction
-from runjournal.projections.calls import REPEATABLE, Call
+from runjournal.projections.calls import Call
 
 from . import failures as f
 from .callees import ModelTarget, Target
