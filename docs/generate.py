@@ -223,7 +223,9 @@ def _command(place: Place) -> Iterator[str]:
     words = place.words.split()
     yield from ["#" * len(words) + " " + place.words, ""]
     yield from [" ".join((command.help or "").split()), ""]
-    yield from ["```text", " ".join(["runjournal", *words[1:], *command.collect_usage_pieces(context)]), "```", ""]
+    usage = " ".join(["runjournal", *words[1:], *command.collect_usage_pieces(context)])
+    usage = usage.replace("[[", "[").replace("]]", "]")  # older versions of click write an optional choice in both
+    yield from ["```text", usage, "```", ""]
     rows = [_option_row(each, context) for each in own_options(place)]
     yield from table(("option", "environment", "what it does"), rows)
     for example, meaning in getattr(command, "examples", ()):

@@ -10,11 +10,12 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
-def oldest(project: dict) -> Iterator[str]:
+def oldest(project: dict[str, Any]) -> Iterator[str]:
     """``apsw>=3.51.3`` -> ``apsw==3.51.3``, for users' dependencies and for the tools of the tests."""
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
     found = {re.match(r"([\w.-]+)(?:\[[^\]]*\])?>=([\w.]+)", each) for each in itertools.chain(*lists)}
