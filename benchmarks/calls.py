@@ -30,6 +30,7 @@ class Counted:
         return getattr(self._lock, name)
 
     def acquire(self, *args: Any, **how: Any) -> bool:
+        """Take it."""
         Counted.taken += 1
         return bool(self._lock.acquire(*args, **how))
 
@@ -81,11 +82,11 @@ def measure() -> dict[str, Found]:
     lock, rlock = threading.Lock, threading.RLock
     threading.Lock, threading.RLock = lambda: Counted(lock()), lambda: Counted(rlock())  # type: ignore[assignment,misc]
     try:
-        import runjournal  # noqa: PLC0415 - after the locks
-        from runjournal import tool  # noqa: PLC0415
-        from runjournal.journal import Journal  # noqa: PLC0415
-        from runjournal.log import events as e  # noqa: PLC0415
-        from runjournal.run import Run  # noqa: PLC0415
+        import runjournal
+        from runjournal import tool
+        from runjournal.journal import Journal
+        from runjournal.log import events as e
+        from runjournal.run import Run
 
         package = f"{Path(runjournal.__file__).parent}/"
 

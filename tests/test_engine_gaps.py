@@ -17,7 +17,7 @@ from tasks.lab import Lab
 from runjournal import Journal, tool
 from runjournal.async_journal import AsyncJournal
 from runjournal.engine import failures as f
-from runjournal.engine.core import left_out_wait_s
+from runjournal.engine.order import left_out_wait_s
 from runjournal.engine.tools import KEY, Tx
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock

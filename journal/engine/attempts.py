@@ -21,7 +21,7 @@ from runjournal.projections.calls import REPEATABLE, Call
 from . import failures as f
 from .callees import ModelTarget, Target
 from .commands import Append, Ended, Invoke, Verb
-from .core import Core
+from .order import TellingOrder
 from .script import Entry, ScriptItem
 from .tools import Tx, as_tool
 
@@ -53,8 +53,9 @@ class Recorded(NamedTuple):
 class Sender:
     """Sends the calls of one run. `testify` appends what a fenced owner may still say."""
 
-    def __init__(self, core: Core, testify: Callable[[Event], None]) -> None:
-        self.core = core
+    def __init__(self, order: TellingOrder, testify: Callable[[Event], None]) -> None:
+        self.core = order.core
+        self.order = order
         self.testify = testify
         self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
 
@@ -62,7 +63,7 @@ class Sender:
         """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
         call = self.core.state.calls.known.get(call_id)
         if target.policy not in ("model", "idempotent") and not (call is not None and call.fresh):
-            yield from self.core.nothing_left_out(entry, f"{target.name} was called anew", call_id)
+            yield from self.order.nothing_left_out(entry, f"{target.name} was called anew", call_id)
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
@@ -71,7 +72,7 @@ class Sender:
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
         """The effect, and its outcome; what may be tried again within the ask is."""
-        core = self.core
+        core, order = self.core, self.order
         entry.flights[call_id] = core.driver.current()
         try:
             while True:
@@ -81,10 +82,10 @@ class Sender:
                 attempt = yield from self.start(entry, call_id, target, args)
             del entry.flights[call_id]
             if sent.cancelled is not None:
-                core.tell(entry, sent.at)
+                order.tell(entry, sent.at)
                 raise sent.cancelled
             yield from self.told_in_turn(entry, sent.at, call_id)
-            core.tell(entry, sent.at)
+            order.tell(entry, sent.at)
             if sent.failure is not None:
                 raise sent.failure
             return sent.value
@@ -247,7 +248,7 @@ class Sender:
             failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, paid=event)
             return [failed], self._told(failed, rejection), "happened"
         if not isinstance(error, Exception):
-            if not self.core.is_cancellation(error):
+            if not isinstance(error, self.core.driver.cancellation):
                 raise error
             error = f.cancelled_call(target.name)
         word = None if isinstance(error, f.DidNotHappen) or ended.cut else target.word(copy.deepcopy(args), call_id)
@@ -266,7 +267,7 @@ class Sender:
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
-        safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self._key_lives(call)
+        safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or self.key_lives(call)
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
@@ -297,14 +298,15 @@ class Sender:
     def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
         """It has ended; if its asker is cancelled before he is told, that is what he was told."""
         try:
-            yield from self.core.turn(entry, at, call_id)
-        except self.core.cancellation:
+            yield from self.order.turn(entry, at, call_id)
+        except self.core.driver.cancellation:
             if not (self.core.stopped or self.core.leaving) and at not in entry.cuts:
                 yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
-            self.core.tell(entry, at)
+            self.order.tell(entry, at)
             raise
 
-    def _key_lives(self, call: Call) -> bool:
+    def key_lives(self, call: Call) -> bool:
+        """Whether the receiver of a keyed call still remembers its key."""
         now = timestamp(self.core.line.clock.now())
         return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
 

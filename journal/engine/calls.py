@@ -1,4 +1,4 @@
-"""Calls, in the core of a run: which call is it, and what a recorded one gives back; `sending.py` sends a new one.
+"""Calls, in the core of a run: which call is it, and what a recorded one gives back; `attempts.py` sends a new one.
 
 What a recorded call gives back is its *history* first: the ends that the agent was told in this attempt of the step,
 each once, in the order of the log. When that is used up, *knowledge* counts, the first that fits of the table in
@@ -21,8 +21,10 @@ from . import failures as f
 from .attempts import Sender
 from .callees import ModelTarget, Target
 from .commands import Verb
-from .core import left_out_wait_s
+from .order import left_out_wait_s
 from .script import Entry
+from .steps import StepControl
+from .tools import call_key
 
 Ask = tuple[Target, dict[str, Json]]
 
@@ -39,19 +41,25 @@ LIVE: Final = Live()
 PERSON: Final = Person()
 
 
-class Caller(Sender):
-    """The calls of one run."""
+class Caller:
+    """The calls of one run; `sender` sends those that are new."""
+
+    def __init__(self, steps: StepControl, sender: Sender) -> None:
+        self.core = steps.core
+        self.order = steps.order
+        self.steps = steps
+        self.sender = sender
 
     def entry(self) -> Entry:
         """The open step of this context. Raises the stop of the run, NotInStep."""
-        core = self.core
-        core.alive()
-        if core.entry is None or not core.inside:
+        self.core.alive()
+        entry = self.steps.here
+        if entry is None:
             raise f.NotInStep(
                 "everything happens in a step: `with run.step(name):` or `run.do(name, fn)`; a thread of a step is "
                 "begun with run.thread(fn), and a task is awaited before the step ends"
             )
-        return core.entry
+        return entry
 
     # One call, several calls.
 
@@ -118,14 +126,16 @@ class Caller(Sender):
             started: dict[str, int] = {}
             try:
                 for call_id in live:
-                    started[call_id] = yield from self.start(entry, call_id, *wanted[call_id][:2])
+                    started[call_id] = yield from self.sender.start(entry, call_id, *wanted[call_id][:2])
                 for call_id in live:
                     target, args, _ = wanted[call_id]
-                    finish = self.finish(entry, call_id, target, args, started.pop(call_id))
+                    finish = self.sender.finish(entry, call_id, target, args, started.pop(call_id))
                     outcomes[call_id] = yield from self._caught(finish)
             except BaseException as error:
                 if not isinstance(error, f.Stop):
-                    yield from self.never_sent({call_id: (wanted[call_id][0], n) for call_id, n in started.items()})
+                    yield from self.sender.never_sent(
+                        {call_id: (wanted[call_id][0], n) for call_id, n in started.items()}
+                    )
                 raise
         finally:
             for call_id in shared:
@@ -173,7 +183,7 @@ class Caller(Sender):
     def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
         """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
         core, digest = self.core, args_sha256(args)
-        call_id = own_key or core.free_id(entry, target.name, args)
+        call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget) and core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
@@ -211,11 +221,18 @@ class Caller(Sender):
             alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, wanted)
             if not alike or key in entry.busy:
                 continue
-            told_more = any(at not in self.core.heard for at, _ in call.told)
+            told_more = any(at not in self.order.heard for at, _ in call.told)
             if key not in entry.asked or told_more or call.status == "open" or call.tries:
                 yield from self.core.append(e.NoteAdded(f"request_changed {key}", code="request_changed", call_id=key))
                 return key
         return None
+
+    def free_id(self, entry: Entry, what: str, args: Json) -> str:
+        """The id of a call or a question: equal ones are told apart by n."""
+        n, scope = 1, self.core.state.status.scope
+        while (call_id := call_key(scope, entry.step, what, args, n)) in entry.busy:
+            n += 1
+        return call_id
 
     # What a recorded call gives back.
 
@@ -227,8 +244,8 @@ class Caller(Sender):
                 yield from self.wait_for(entry, call_id, "question")
                 continue
             if outcome is LIVE:
-                started = yield from self.start(entry, call_id, target, args)
-                return (yield from self.finish(entry, call_id, target, args, started))
+                started = yield from self.sender.start(entry, call_id, target, args)
+                return (yield from self.sender.finish(entry, call_id, target, args, started))
             return outcome
 
     def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
@@ -236,22 +253,26 @@ class Caller(Sender):
         core = self.core
         while True:
             call = core.state.calls.known.get(call_id)
-            told = [] if call is None or call.step != entry.step else [t for t in call.told if t[0] not in core.heard]
+            told = (
+                []
+                if call is None or call.step != entry.step
+                else [t for t in call.told if t[0] not in self.order.heard]
+            )
             if not told:
                 break
             at = int(told[0][0])
-            yield from self.told_in_turn(entry, at, call_id)
+            yield from self.sender.told_in_turn(entry, at, call_id)
             cut = at in entry.cuts
             try:
                 if cut:
                     yield from self._park(entry, call_id, at)
             finally:  # its cancel came: that is what it was told
-                core.tell(entry, at)
+                self.order.tell(entry, at)
             if not cut:
                 return self.value_at(at)
         if (word := entry.word(call_id)) is not None:
-            yield from core.turn(entry, word, call_id)
-            core.tell(entry, word)
+            yield from self.order.turn(entry, word, call_id)
+            self.order.tell(entry, word)
         verdict = yield from self.verdict(call_id, target, args)
         call = core.state.calls.known.get(call_id)
         if verdict == "recorded":
@@ -263,7 +284,7 @@ class Caller(Sender):
             return PERSON
         failure = f.CallOutcomeUnknown(f"{target.name} ({call_id}) may have happened, and nobody knows")
         stored, _ = f.error_of(failure)
-        core.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
+        self.order.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
         raise failure
 
     def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[str]:
@@ -273,7 +294,7 @@ class Caller(Sender):
             return "recorded"
         if call is None or not call.maybe:  # it may be sent, or sent again
             return "run"
-        running = self.bodies[call_id] > 0  # cut, but still being made here: no hook can know what it comes to
+        running = self.sender.bodies[call_id] > 0  # cut, but still being made here: no hook can know what it comes to
         if target is not None and not running and (word := target.word(copy.deepcopy(args), call_id)):
             happened = word[0] == "happened"
             result = word[1] if happened else None
@@ -281,7 +302,7 @@ class Caller(Sender):
             yield from self.core.append(e.ToolResolved(call_id, call.attempt, outcome, result))
             return "recorded" if happened else "run"
         keyed = target is None or target.policy == "keyed"  # one that is so no longer passes no key on
-        return "run" if keyed and self._key_lives(call) else "unknown"
+        return "run" if keyed and self.sender.key_lives(call) else "unknown"
 
     def value_at(self, at: int) -> Json:
         """The value of the end at a place; what the agent is told of a failure is raised."""
@@ -327,7 +348,7 @@ class Caller(Sender):
         entry.questions.append(call_id)
         core.driver.settle()
         try:
-            yield from core.until(lambda: core.state.answered(about) or core.idle(entry), None)
+            yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), None)
             if not core.state.answered(about):
                 open_ = [key for key in entry.questions if not core.state.answered({"kind": "question", "id": key})]
                 yield from self.wait(entry, [{"kind": self._kind(key), "id": key} for key in open_])
@@ -346,12 +367,12 @@ class Caller(Sender):
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """A question to a person; gives back the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
-        call_id = core.free_id(entry, what, args)
+        call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""
         known = core.state.approvals.known
         entry.asks[call_id] += 1  # before anything else: what waits for it to be asked for may be what it waits for
         if call_id not in known:
-            yield from core.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
+            yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
         entry.asked.add(call_id)
         core.driver.settle()
         if call_id not in known:
@@ -362,8 +383,8 @@ class Caller(Sender):
         if core.state.approvals.known[call_id].decision is None:
             yield from self.wait_for(entry, call_id, "approval")
         if (word := entry.word(call_id)) is not None:
-            yield from core.turn(entry, word, call_id)
-            core.tell(entry, word)
+            yield from self.order.turn(entry, word, call_id)
+            self.order.tell(entry, word)
         return self._answer(call_id, args)
 
     def _answer(self, call_id: str, args: dict[str, Json]) -> dict[str, Json]:

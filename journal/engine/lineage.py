@@ -74,6 +74,7 @@ class Lineage:
         self._source = source
         self._store = source.store
         self._filled = source.filled
+        self.offset = self.state().offset  # the number of events of the bases
         self._parts = list(self._walk())
 
     def state(self) -> RunState:
@@ -81,7 +82,7 @@ class Lineage:
         return self._source.live(self.run_id)
 
     def _walk(self) -> Iterator[Segment]:
-        run_id, offset, upto, steps = self.run_id, self.state().offset, None, True
+        run_id, offset, upto, steps = self.run_id, self.offset, None, True
         while True:
             yield Segment(run_id, offset, upto, steps)
             first = next(iter(self._store.read(run_id, 0, 1)), None)
