@@ -59,7 +59,8 @@ class SyncDriver:
 
     def settle(self) -> None:
         """Threads run by themselves."""
-        self.ring()
+        with self.lock:
+            self.lock.notify_all()
 
     # Performing.
 

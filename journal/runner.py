@@ -202,7 +202,7 @@ class Runner:
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """What appends as the owner of a claim."""
-        return lambda events: self.append(claim.run_id, claim.epoch, events)
+        return partial(self.append, claim.run_id, claim.epoch)
 
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Append as the owner."""

@@ -33,11 +33,15 @@ class TellingOrder:
         """What this attempt has on record, calls that were sent and questions, that this entry hasn't asked for."""
         state, found = self.core.state, set[str]()
         if calls:
-            found |= {key for key, call in state.calls.of_step(entry.step).items() if call.fresh and call.sent}
+            for key, call in state.calls.known.items():
+                if key not in entry.asked and call.step == entry.step and call.fresh and call.sent:
+                    found.add(key)
         if questions:
             mine = (entry.step, entry.attempt)
-            found |= {key for key, asked in state.approvals.known.items() if (asked.step, asked.attempt) == mine}
-        return found - entry.asked
+            for key, asked in state.approvals.known.items():
+                if key not in entry.asked and (asked.step, asked.attempt) == mine:
+                    found.add(key)
+        return found
 
     def stop_if_left_out(self, entry: Entry, where: str, *, calls: bool = True, questions: bool = True) -> None:
         """What was sent, and what was asked, comes before anything new."""
@@ -56,6 +60,10 @@ class TellingOrder:
 
     def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Verb[None]:
         """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
+        if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls):
+            self.core.alive()
+            self.core.stop_if_blind(where)
+            return
         entry.held.add(call_id)
         try:
             yield from self.core.until(
@@ -72,6 +80,9 @@ class TellingOrder:
 
         One that isn't asked for in time is left out, and no longer waited for.
         """
+        if self.driver.calm and not entry.before(at):
+            self.core.alive()
+            return
         entry.held.add(call_id)
         try:
             came = yield from self.core.until(lambda: self.driver.calm and not entry.before(at), self.wait_s())

@@ -181,6 +181,8 @@ class Tool(Generic[P, R_co]):
 
     def _before(self, tx: Any = None) -> tuple[Any, ...]:
         """What comes before the call's own arguments: the instance of a method, a transactional tool's transaction."""
+        if self.instance is None and self.policy != "transactional":
+            return ()
         own = () if self.instance is None else (self.instance,)
         return (*own, tx) if self.policy == "transactional" else own
 

@@ -69,28 +69,32 @@ class SQLiteTransaction(SQLiteReads):
         self.failed = StoreError(f"{self._path}: this transaction has ended; use the store")
 
     def _use(self, use: Callable[[apsw.Connection], T]) -> T:
-        self.check()
+        if self.failed is not None:
+            raise self.failed
         return use(self._connection)
 
     def head(self, run_id: str) -> Head | None:
         """The run's head, or None."""
-        self.check()
+        if self.failed is not None:
+            raise self.failed
         try:  # each append comes by here: no detour
-            rows = fetch(self._connection, HEAD_OF, (run_id,))
+            rows = self._connection.execute(HEAD_OF, (run_id,)).fetchall()
         except apsw.Error as error:
             raise translate(error, self._path) from error
         return Head._make(rows[0]) if rows else None
 
     def write(self, write: Write) -> list[int]:
         """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
-        self.check()
+        if self.failed is not None:
+            raise self.failed
         write.check()
         try:
             self._move_head(write.before, write.head)
             run_id = write.head.run_id
-            positions = recorder.insert(
-                self._connection, [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
-            )
+            stored: list[StoredEvent] = []
+            for seq, kind, body in write.events:
+                stored.append(StoredEvent(run_id, seq, kind, body))
+            positions = recorder.insert(self._connection, stored)
             self._write_rows(write)
         except WrongExpectation:
             raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -99,10 +99,12 @@ class Appender:
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
         """Append all of these batches or nothing; gives the records of each. Raises what `Journal.append` says."""
+        durable = False
         for batch in batches:
             _check_size(batch)
-        durable = any(e.is_durable(draft.event) for batch in batches for draft in batch.drafts)
-        return self._commit(lambda _: batches, durable=durable)
+            for draft in batch.drafts:
+                durable = durable or e.is_durable(draft.event)
+        return self._commit(batches, durable=durable)
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
         """Append what `make` gives, inside the transaction: what it does there commits with it, or not at all."""
@@ -114,14 +116,16 @@ class Appender:
 
         return self._commit(made, durable=True)[0]
 
-    def _commit(self, made: Callable[[Transaction], tuple[Batch, ...]], *, durable: bool) -> list[list[RecordedEvent]]:
+    def _commit(
+        self, made: tuple[Batch, ...] | Callable[[Transaction], tuple[Batch, ...]], *, durable: bool
+    ) -> list[list[RecordedEvent]]:
         appends: list[_Append] = []
         sealed: list[tuple[Key, RunState, Checkpoint]] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
             done: list[list[RecordedEvent]] = []
             try:
-                for batch in made(tx):
+                for batch in made(tx) if callable(made) else made:
                     appends.append(_Append(self, tx, batch))
                     done.append(appends[-1].run())
                 for append, records in zip(appends, done, strict=True):  # here nobody else folds on
@@ -248,15 +252,17 @@ class Appender:
             if not self._owned(run_id):
                 self._cache.pop((run_id, True), None)
 
-    def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> Iterator[tuple[Key, RunState, Checkpoint]]:
+    def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
         """The checkpoint that is due after these records, if one is, and the state that it holds."""
         with self._lock:
             entry = self._cache.get(key)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
-            return
+            return []
         since = entry.state.seq - entry.checkpointed
-        if any(self._policy.due(record.type, since) for record in records):
-            yield key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash)
+        for rec in records:
+            if self._policy.due(rec.type, since):
+                return [(key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash))]
+        return []
 
     def _save(self, key: Key, state: RunState, checkpoint: Checkpoint) -> None:
         if save(self.store, checkpoint, self._policy.keep):
@@ -283,6 +289,7 @@ class _Append:
         self.state: RunState | None = None
         self.rows = NO_ROWS
         self.records: list[RecordedEvent] = []
+        self.claims = False
 
     def run(self) -> list[RecordedEvent]:
         """Judge, fold, write."""
@@ -292,13 +299,13 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         self.state = self.appender.cached(self.tx, head, self.key)
-        claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
+        claims = len(batch.drafts) > 1 and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
             self.state = self.appender.load(self.tx, head, self.key, batch.drafts[0].event)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
             self.appender.keep(self.key, self.state)
-        if any(record.type == "run.claimed" for record in records):
+        if self.claims:
             self.appender.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
         return records
@@ -335,7 +342,7 @@ class _Append:
             epoch = gate.epoch
             gate.admit(draft)
             if isinstance(draft.event, e.RunClaimed):
-                epoch = draft.event.epoch
+                epoch, self.claims = draft.event.epoch, True
                 self._check_native()
             draft = self._placed(draft, epoch)  # noqa: PLW2901 - the same draft, at its place
             seq, prev = head.head_seq + 1, head.head_hash
@@ -365,10 +372,10 @@ class _Append:
                 self.batch.imported,
             )
         )
-        return [
-            RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:]))
-            for rec, position in zip(records, positions, strict=True)
-        ]
+        placed: list[RecordedEvent] = []
+        for rec, position in zip(records, positions, strict=True):
+            placed.append(RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:])))
+        return placed
 
     def _placed(self, draft: Draft, epoch: int) -> Draft:
         """The draft with the index of its step: its own, or the open one of the owner."""
@@ -384,7 +391,7 @@ class _Append:
     def _fold(self, rec: RecordedEvent) -> None:
         """Fold the event in, and note what it means for the index tables."""
         if rec.type in index.INDEXED and self.head.status != "imported":
-            state = self.facts()
+            state = self.state or self.facts()
             if self.rows is NO_ROWS:
                 self.rows = index.Rows()
             if isinstance(rec.event, e.StepStarted | e.StepCompleted | e.StepFailed):
