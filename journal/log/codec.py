@@ -84,7 +84,7 @@ def check_run_id(run_id: object) -> str:
 
 
 def _check(value: Json, path: str, depth: int) -> None:
-    kind: type[object] = type(value)
+    kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType] - of whatever
     if kind in _SCALARS:
         return
     if kind is int:

@@ -63,10 +63,14 @@ class Batch:
 
 
 class Cached(NamedTuple):
-    """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it."""
+    """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it.
+
+    `starts` are the bytes of the data of each tool.started, by seq, that was folded here and hasn't been asked for.
+    """
 
     state: RunState
     checkpointed: int
+    starts: dict[int, bytes]
     upto: int = 0
 
 
@@ -200,15 +204,25 @@ class Appender:
             queued = first if isinstance(first, e.RunQueued) else None
             state, checkpointed = folding.begin(self.store, queued), 0
         with self._lock:
-            self._keep(key, Cached(state, checkpointed))
+            self._keep(key, Cached(state, checkpointed, {}))
         return state
 
-    def keep(self, key: Key, state: RunState) -> None:
+    def keep(self, key: Key, state: RunState, starts: dict[int, bytes]) -> None:
         """Keep the state that an append has folded on, whatever a reader has loaded meanwhile."""
         with self._lock:
             entry = self._cache.get(key)
             if entry is None or entry.state is not state:
-                self._keep(key, Cached(state, entry.checkpointed if entry else 0))
+                self._keep(key, Cached(state, entry.checkpointed if entry else 0, starts))
+            elif starts:
+                if len(entry.starts) > step_calls_max:
+                    entry.starts.clear()
+                entry.starts.update(starts)
+
+    def start(self, key: Key, seq: int) -> bytes | None:
+        """The data of the tool.started at a seq, if it was folded into this state here; once."""
+        with self._lock:
+            entry = self._cache.get(key)
+            return None if entry is None else entry.starts.pop(seq, None)
 
     def hand_over(self, run_id: str) -> None:
         """A claim: the new owner goes on from what everybody had, and never from what an owner before him had."""
@@ -233,7 +247,7 @@ class Appender:
             entry = self._cache.get(key)
             if entry is not None and entry.state.seq >= state.seq:
                 return entry.state
-            self._keep(key, Cached(state, checkpointed, entry.upto if entry else 0))
+            self._keep(key, Cached(state, checkpointed, {}, entry.upto if entry else 0))
         return state
 
     def _keep(self, key: Key, entry: Cached) -> None:
@@ -289,6 +303,7 @@ class _Append:
         self.state: RunState | None = None
         self.rows = NO_ROWS
         self.records: list[RecordedEvent] = []
+        self.starts: dict[int, bytes] = {}
         self.claims = False
 
     def run(self) -> list[RecordedEvent]:
@@ -299,12 +314,12 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         self.state = self.appender.cached(self.tx, head, self.key)
-        claims = len(batch.drafts) > 1 and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
+        claims = bool(batch.drafts[1:]) and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
             self.state = self.appender.load(self.tx, head, self.key, batch.drafts[0].event)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
-            self.appender.keep(self.key, self.state)
+            self.appender.keep(self.key, self.state, self.starts)
         if self.claims:
             self.appender.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
@@ -354,6 +369,8 @@ class _Append:
             self._fold(rec)
             records.append(rec)
             rows.append((seq, draft.type, body))
+            if draft.type == "tool.started" and not draft.ext:
+                self.starts[seq] = draft.data
             blobs.update(draft.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
@@ -406,6 +423,8 @@ class _Append:
         """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
         if place < 0:
+            if (data := self.appender.start(self.key, seq)) is not None:
+                return loads(data)["args"]
             return folding.args_reader(self.appender.store, self.tx, self.batch.run_id)(seq)
         draft = self.batch.drafts[place]
         args = draft.event.args if isinstance(draft.event, e.ToolStarted) else None
