@@ -195,8 +195,8 @@ class Runner:
     def caller(self, claim: Claim, driver: Driver, code: str) -> Caller:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
-        line = Lineage(self.log, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
-        order = TellingOrder(Core(line, claim.epoch, driver))
+        lineage = Lineage(self.log, run_id, partial(self.check_lease, run_id), self.notify)
+        order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         return Caller(steps, Sender(order, partial(self.testify, run_id)))
 
@@ -230,7 +230,7 @@ class Runner:
         for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
                 tool = self._tool(call.tool)
-                event = core.line.event_at(call.args_seq)
+                event = core.lineage.event_at(call.args_seq)
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
                 if run.drive(caller.verdict(call_id, target, args)) == "unknown":
@@ -249,7 +249,7 @@ class Runner:
             run.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
             core.halt(f.Suspend("unsafe_in_flight"))
         run.drive(core.append(e.RunWaiting(waits)))
-        core.line.notify(waits)
+        core.lineage.notify(waits)
         core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:

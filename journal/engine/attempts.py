@@ -67,7 +67,7 @@ class Sender:
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
-        yield from self.core.append(target.started(call_id, args, attempt, self.core.line.clock))
+        yield from self.core.append(target.started(call_id, args, attempt, self.core.lineage.clock))
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
@@ -139,7 +139,7 @@ class Sender:
         call = self.core.state.calls.known.get(call_id)
         if call is None or call.status != "completed":
             raise CallEnded(f"what became of call {call_id} is known, or it never started")
-        event = self.core.line.event_at(call.value_seq)
+        event = self.core.lineage.event_at(call.value_seq)
         entry.script.append(ScriptItem(call.value_seq, "tell", call_id, 0))
         wrong = getattr(event, "result_error", None)
         failure = None if wrong is None else f.unusable(call.tool, wrong)
@@ -152,7 +152,7 @@ class Sender:
         core, reached = self.core, list[bool]()
 
         def body() -> Any:
-            core.line.check_lease(core.epoch)
+            core.lineage.check_lease(core.epoch)
             reached.append(True)
             return as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id))
 
@@ -187,7 +187,7 @@ class Sender:
             return tuple(made)
 
         try:
-            core.line.check_lease(core.epoch)
+            core.lineage.check_lease(core.epoch)
             at = yield from core.commit(Append(make))
         except (f.Stop, StoreError) as stop:
             core.stop(stop)
@@ -218,7 +218,7 @@ class Sender:
                 return Recorded((yield from self.core.commit(Append(tuple(events)))), cancelled)
             except StoreError as error:
                 if wait_s is not None and isinstance(error, StoreUnavailable):
-                    sleep = partial(self.core.line.clock.sleep, wait_s)
+                    sleep = partial(self.core.lineage.clock.sleep, wait_s)
                     waited: Ended = yield Invoke(sleep, cuttable=False, timeout_s=None, late=_nothing)
                     cancelled = cancelled or waited.cancelled
                     continue
@@ -307,7 +307,7 @@ class Sender:
 
     def key_lives(self, call: Call) -> bool:
         """Whether the receiver of a keyed call still remembers its key."""
-        now = timestamp(self.core.line.clock.now())
+        now = timestamp(self.core.lineage.clock.now())
         return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
 
 

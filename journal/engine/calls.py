@@ -194,7 +194,7 @@ class Caller:
 
     def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
         call = self.core.state.calls.known.get(call_id)
-        effect = self.core.line.effect(call_id)
+        effect = self.core.lineage.effect(call_id)
         return [
             entry.busy.get(call_id),
             None if call is None else (call.tool, args_sha256(self._args(call))),
@@ -202,7 +202,7 @@ class Caller:
         ]
 
     def _args(self, call: Call) -> Json:
-        event = self.core.line.event_at(call.args_seq)
+        event = self.core.lineage.event_at(call.args_seq)
         return event.args if isinstance(event, e.ToolStarted) else None
 
     def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Verb[str | None]:
@@ -215,9 +215,9 @@ class Caller:
         models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]
         if not models:
             return None
-        wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.line.clock)).request_shape
+        wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.lineage.clock)).request_shape
         for _, key, call in sorted(models, key=lambda item: item[:2]):
-            event = self.core.line.event_at(call.args_seq)
+            event = self.core.lineage.event_at(call.args_seq)
             alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, wanted)
             if not alike or key in entry.busy:
                 continue
@@ -290,7 +290,7 @@ class Caller:
     def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[str]:
         """`recorded`, `run` or `unknown`: the first that fits."""
         call = self.core.state.calls.known.get(call_id)
-        if (call is not None and call.status == "completed") or self.core.line.effect(call_id) is not None:
+        if (call is not None and call.status == "completed") or self.core.lineage.effect(call_id) is not None:
             return "recorded"
         if call is None or not call.maybe:  # it may be sent, or sent again
             return "run"
@@ -306,7 +306,7 @@ class Caller:
 
     def value_at(self, at: int) -> Json:
         """The value of the end at a place; what the agent is told of a failure is raised."""
-        event = self.core.line.event_at(at)
+        event = self.core.lineage.event_at(at)
         match event:
             case e.ToolCompleted(result_error=dict(error)):
                 raise f.unusable("the call", error)
@@ -320,8 +320,8 @@ class Caller:
                 raise f.Mistake(f"the log has no outcome at {at}")
 
     def _effect_value(self, call_id: str) -> Json:
-        effect = self.core.line.effect(call_id)
-        event = self.core.line.event_of(effect.run_id, effect.seq) if effect else None
+        effect = self.core.lineage.effect(call_id)
+        event = self.core.lineage.event_of(effect.run_id, effect.seq) if effect else None
         if isinstance(event, e.ToolCompleted) and event.result_error:
             raise f.unusable(effect.tool if effect else "the call", event.result_error)
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
@@ -330,10 +330,10 @@ class Caller:
         """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
         start = (
             e.ModelStarted
-            if isinstance(self.core.line.event_at(at), e.ModelCompleted | e.ModelFailed)
+            if isinstance(self.core.lineage.event_at(at), e.ModelCompleted | e.ModelFailed)
             else e.ToolStarted
         )
-        took_s = self.core.line.seconds(at, start, call_id)
+        took_s = self.core.lineage.seconds(at, start, call_id)
         entry.held.add(call_id)
         try:
             yield from self.core.until(lambda: False, took_s + left_out_wait_s)
@@ -361,7 +361,7 @@ class Caller:
     def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
         """Saved first, told then. The lease goes back, the step stays open."""
         yield from self.core.append(*before, e.RunWaiting(waits))
-        self.core.line.notify(waits)
+        self.core.lineage.notify(waits)
         self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
 
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
@@ -391,7 +391,7 @@ class Caller:
         answer = self.core.state.approvals.known[call_id]
         if answer.decision not in ("approved", "edited"):
             raise f.Rejected(str(answer.decision))
-        event = self.core.line.event_at(answer.answered_seq or 0)
+        event = self.core.lineage.event_at(answer.answered_seq or 0)
         edited = event.args if isinstance(event, e.ApprovalResolved) else None
         return copy.deepcopy(args if edited is None else edited)
 

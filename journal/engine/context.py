@@ -118,7 +118,7 @@ class MemoryView(MutableMapping[str, Json]):
     def __getitem__(self, key: str) -> Json:
         value = self._values()[key]
         if isinstance(value, BlobRef):
-            value = self._context.core.line.blob(value)
+            value = self._context.core.lineage.blob(value)
         given = copy.deepcopy(value)
         self._context.lend(key, given)
         return given
@@ -168,12 +168,12 @@ class Context:
     @property
     def id(self) -> str:
         """The run's id."""
-        return self.core.line.run_id
+        return self.core.lineage.run_id
 
     @property
     def input(self) -> Json:
         """What the run was queued with."""
-        return copy.deepcopy(self.core.line.input())
+        return copy.deepcopy(self.core.lineage.input())
 
     @property
     def state(self) -> StateView:
@@ -205,7 +205,9 @@ class Context:
         """The messages of the context."""
         self.core.looked = True
         inside = self.steps.inside
-        return [message for message in messages(self.core.line.records(CONTEXT_TYPES)) if inside or message.committed]
+        return [
+            message for message in messages(self.core.lineage.records(CONTEXT_TYPES)) if inside or message.committed
+        ]
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.
@@ -234,7 +236,7 @@ class Context:
         if opened.took is None:
             yield from core.append(e.SignalTaken([signal[1] for signal in arrived]))
         core.looked = True
-        events = [core.line.event_at(signal[0]) for signal in arrived]
+        events = [core.lineage.event_at(signal[0]) for signal in arrived]
         return [event.payload for event in events if isinstance(event, e.SignalReceived)]
 
     # Steps.

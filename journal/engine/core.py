@@ -36,8 +36,8 @@ T = TypeVar("T")
 class Core:
     """One call of an agent in one process, as the owner of its run with this epoch."""
 
-    def __init__(self, line: Lineage, epoch: int, driver: Driver) -> None:
-        self.line = line
+    def __init__(self, lineage: Lineage, epoch: int, driver: Driver) -> None:
+        self.lineage = lineage
         self.epoch = epoch
         self.driver = driver
         self.stopped: BaseException | None = None
@@ -57,10 +57,10 @@ class Core:
         A verb takes it once, and anew after each command: only there anything is appended, or time passes.
         """
         if self._reader != get_ident():
-            return self.line.state()
+            return self.lineage.state()
         state = self._state
         if state is None:
-            state = self._state = self.line.state()
+            state = self._state = self.lineage.state()
         return state
 
     async def drive(self, verb: Verb[T]) -> T:
@@ -135,7 +135,7 @@ class Core:
         """End the run if its budget is used up: before a new step, and before each paid call."""
         if self.state.status.budget is None:
             return
-        over = exceeded(self.state, timestamp(self.line.clock.now()), step=step)
+        over = exceeded(self.state, timestamp(self.lineage.clock.now()), step=step)
         if over is not None:
             yield from self.append(e.RunFailed(over.error, [], over.cause))
             self.halt(f.Completed())
@@ -170,7 +170,7 @@ class Core:
         except CancelRequested as error:
             self.stop(f.Cancelled(str(error)))
             raise f.Cancelled(str(error)) from error
-        return self.line.offset + records[-1].seq
+        return self.lineage.offset + records[-1].seq
 
     # Waiting.
 

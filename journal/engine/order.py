@@ -54,7 +54,7 @@ class TellingOrder:
                     f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
                     "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
                     "`x = run.do(name, make)`; this step needs what was sent: "
-                    f"runjournal show {self.core.line.run_id} --calls"
+                    f"runjournal show {self.core.lineage.run_id} --calls"
                 )
             )
 

@@ -33,7 +33,7 @@ class StepControl:
         uses = self.core.state.steps.uses.get(name, 0) if repeat else 0
         step_id, kind = (f"{name}#{uses + 1}" if uses else id_of(name, key)), "repeat" if repeat else "once"
         self.check_kind(step_id, kind)
-        if self.core.line.done(step_id) is not None:
+        if self.core.lineage.done(step_id) is not None:
             self.core.refuse(f.StepDone(done_text(step_id, name, key)))
         return step_id, kind, uses > 0 and self.turns.get(name) != uses
 
@@ -62,7 +62,7 @@ class StepControl:
                     "time, so make the tasks inside one, `async with run.step(name): await asyncio.gather(…)`"
                 )
             )
-        known = self.core.line.kind(step_id)
+        known = self.core.lineage.kind(step_id)
         if known not in (None, kind):
             self.core.halt(
                 f.PlanChanged(
@@ -87,7 +87,7 @@ class StepControl:
         self.check_name(name, key)
         step_id, state = id_of(name, key), self.core.state
         self.check_kind(step_id, "do")
-        if self.core.line.done(step_id) is not None:
+        if self.core.lineage.done(step_id) is not None:
             self.tell_failure(step_id)
             if step_id in self.passed:
                 self.core.refuse(
@@ -111,15 +111,15 @@ class StepControl:
     def has_done(self, name: str, key: str | int | None) -> bool:
         """Whether this step is complete; if it is, the agent has passed it."""
         step_id = id_of(name, key)
-        if self.core.line.done(step_id) is None:
+        if self.core.lineage.done(step_id) is None:
             return False
         self.passed.add(step_id)
         return True
 
     def result_of(self, step_id: str) -> Json:
         """The recorded result of a step that is complete."""
-        end = self.core.line.done(step_id)
-        event = None if end is None else self.core.line.event_at(end)
+        end = self.core.lineage.done(step_id)
+        event = None if end is None else self.core.lineage.event_at(end)
         return event.result if isinstance(event, e.StepCompleted) else None
 
     # Beginning and ending a step.
@@ -148,7 +148,7 @@ class StepControl:
 
     def _script(self) -> tuple[list[Any], set[int]]:
         opened = self.core.state.steps.open
-        return read(self.core.line.events_after(opened.since)) if opened and opened.entry > 1 else ([], set())
+        return read(self.core.lineage.events_after(opened.since)) if opened and opened.entry > 1 else ([], set())
 
     def complete(self, entry: Entry, result: Json) -> Verb[None]:
         """The normal end of a step: when its calls have ended, and all that is recorded has been asked for."""
@@ -188,14 +188,14 @@ class StepControl:
 
     def tell_failure(self, step_id: str) -> None:
         """A failure of this step that the agent may have handled is raised again, each one once."""
-        for failure in self.core.line.failures(step_id):
+        for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard:
                 self.order.heard.add(failure.at)
                 raise f.step_failure(step_id, failure.attempt, failure.error, transient=failure.transient)
 
     def tell_step(self, step_id: str) -> Verb[None]:
         """The same; but a step that was cancelled waits for its cancel again before it fails."""
-        for failure in self.core.line.failures(step_id):
+        for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard and failure.cut:
                 yield from self.core.until(lambda: False, failure.took_s + left_out_wait_s)
         self.tell_failure(step_id)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.authority import CALL_STARTS, Gate
+from runjournal.log.authority import Gate
 from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, loads, record
@@ -33,18 +33,15 @@ from runjournal.log.errors import (
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
-    inbox_signals_max,
-    memory_bytes_max,
-    plan_tasks_max,
     states_cached_max,
     step_calls_max,
-    tags_max,
 )
 from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from . import folding
+from .bounds import check_bounds
 from .checkpoints import CheckpointPolicy, save, seal
 
 
@@ -417,7 +414,7 @@ class _Append:
         elif self.state is not None:
             self.state.apply(rec)
         if self.state is not None:
-            _check_bounds(self.state, rec)
+            check_bounds(self.state, rec)
 
     def _args_at(self, seq: int) -> object:
         """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
@@ -502,25 +499,6 @@ def _check_size(batch: Batch) -> None:
         raise InvalidArgument("an append needs at least one event")
     if count > append_batch_events_max and batch.imported is None:
         raise TooLarge(f"{count} events in one append, at most append_batch_events_max = {append_batch_events_max}")
-
-
-def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
-    """Folded state is bounded: an event that would break a bound is refused."""
-    kind = rec.type
-    if isinstance(rec.event, e.RunQueued) and len(rec.event.tags or ()) > tags_max:
-        raise TooLarge(f"run {rec.run_id}: {len(rec.event.tags or ())} tags, a run may have tags_max = {tags_max}")
-    if kind in ("memory.set", "plan.set", "plan.updated"):
-        if state.memory.bytes > memory_bytes_max:
-            raise TooLarge(
-                f"run {rec.run_id}: the working memory would have {state.memory.bytes} bytes, "
-                f"memory_bytes_max = {memory_bytes_max}"
-            )
-        if len(state.plan.view) > plan_tasks_max:
-            raise TooLarge(f"run {rec.run_id}: the plan would have more than plan_tasks_max = {plan_tasks_max} tasks")
-    elif kind in CALL_STARTS and len(state.calls.known) > step_calls_max:
-        raise TooLarge(f"run {rec.run_id}: more than step_calls_max = {step_calls_max} calls are open or in one step")
-    elif kind == "signal.received" and len(state.inbox.signals) > inbox_signals_max:
-        raise TooLarge(f"run {rec.run_id}: more than inbox_signals_max = {inbox_signals_max} signals wait")
 
 
 _TERMINALS = frozenset({"run.completed", "run.failed", "run.cancelled"})
