@@ -666,7 +666,7 @@ FOLDS: Final = ("status", "steps", "transcript", "memory", "plan", "prompt", "co
 
 
 INTERNAL: Final = frozenset(
-    {"plan_of", "note", "read_messages", "take_signals", "lend", "forget", "check_memory", "check_awaited", "drain"}
+    {"plan_of", "note", "read_messages", "lend", "forget", "forget_lent", "check_memory", "drive"}
 )
 """Methods of a run that its own parts use, not agents."""
 

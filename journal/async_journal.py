@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Unpack
 
 from runjournal.engine import failures as f
-from runjournal.engine.calls import Caller
-from runjournal.engine.lineage import Lineage
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
 
-from .async_run import AsyncCore, AsyncDriver, AsyncRun
+from .async_run import AsyncDriver, AsyncRun
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .runner import Claim, Runner, code_version
 
@@ -61,15 +58,10 @@ class AsyncJournal(Journal):
 class AsyncRunner(Runner):
     """Runs asyncio agents, each in a task of its own, so that a cancel that came from outside is known."""
 
-    def open_async(self, claim: Claim, code: str = "") -> tuple[AsyncRun, AsyncCore, Caller]:
-        """The run of a claim, with its core and its calls."""
-        run_id, epoch = claim.run_id, claim.epoch
-        driver = AsyncDriver(lambda events: self.append(run_id, epoch, events))
-        line = Lineage(self.log.ownership, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
-        core = AsyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
-        driver.fault = core.stop
-        caller = Caller(core, partial(self.testify, run_id))
-        return AsyncRun(core, driver, caller), core, caller
+    def open_async(self, claim: Claim, code: str = "") -> AsyncRun:
+        """The run of a claim."""
+        driver = AsyncDriver(self.appending(claim))
+        return AsyncRun(self.caller(claim, driver, code), driver)
 
     async def run_async(self, agent: AsyncAgent, run_id: str) -> Json:
         """Go on with a run, or say how it ended."""
@@ -77,16 +69,15 @@ class AsyncRunner(Runner):
         claim = self.claim(run_id, code=code)
         if claim is None:
             return self.outcome(run_id)
-        run, core, caller = self.open_async(claim, code)
-        output: list[Json] = []
+        run, output = self.open_async(claim, code), list[Json]()
         with self.owned(claim):
-            self.triage(core, caller, run)
-            ended = await self._own(agent, run, core)
-            output.append(self._drive(ended, run, core))
+            self.triage(run.core, run.caller, run)
+            output.append(self._drive(await self._own(agent, run), run))
         return output[0] if output else self.outcome(run_id)
 
-    async def _own(self, agent: AsyncAgent, run: AsyncRun, core: AsyncCore) -> Callable[[Any], Any]:
+    async def _own(self, agent: AsyncAgent, run: AsyncRun) -> Callable[[Any], Any]:
         """Call the agent, in a task; gives what returns what it returned, or raises what left it."""
+        core, steps = run.core, run.steps
         task = asyncio.get_running_loop().create_task(_call(agent, run))
         cancelled: BaseException | None = None
         while not task.done():
@@ -96,9 +87,9 @@ class AsyncRunner(Runner):
                 cancelled, core.leaving = cancelled or error, True
                 core.stop(f.Released("the run's caller cancelled it"))
                 task.cancel()
-        if core.entry is not None and core.entry.open:  # in a task that the agent left behind
-            core.stop(f.StepOpen(f"the agent has ended, and step {core.entry.step} is open in another task"))
-            await run.drain(core.entry)
+        if steps.entry is not None and steps.entry.open:  # in a task that the agent left behind
+            core.stop(f.StepOpen(f"the agent has ended, and step {steps.entry.step} is open in another task"))
+            await run.driver.break_step(steps.entry)
         left = asyncio.CancelledError() if task.cancelled() else task.exception()
         stop = core.stopped or (f.stop_in(left) if left else None)
         return lambda _: _outcome(task, stop, left, cancelled)
@@ -107,7 +98,7 @@ class AsyncRunner(Runner):
 async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:
     TOOL_CONTEXT.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
     output = await agent(run)
-    await run.check_awaited()
+    await run.driver.end_step()
     return output
 
 

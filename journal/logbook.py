@@ -13,7 +13,7 @@ import orjson
 
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import check_run_id, draft
+from runjournal.log.codec import Draft, check_run_id, draft
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
@@ -149,10 +149,10 @@ class Logbook:
         for place, moment in enumerate(at or ()):
             TIME.check(moment, f"at[{place}]")
         times = at if at is not None else [now] * len(items)
-        drafts = tuple(
-            draft(event, at=moment, by=by or self.by, step=step) for event, moment in zip(items, times, strict=True)
-        )
-        return Batch(run_id, drafts, expect, epoch)
+        drafts: list[Draft] = []
+        for event, moment in zip(items, times, strict=True):
+            drafts.append(draft(event, at=moment, by=by or self.by, step=step))
+        return Batch(run_id, tuple(drafts), expect, epoch)
 
     def append(
         self,

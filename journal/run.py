@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextvars
-import copy
 import inspect
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.engine import failures as f
-from runjournal.engine.callees import ModelOptions, ModelTarget, Target, ToolTarget
+from runjournal.engine.callees import ModelOptions, Target
 from runjournal.engine.calls import Caller
-from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until, Verb
+from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
-from runjournal.engine.core import Core
+from runjournal.engine.driver import finished
 from runjournal.engine.script import Entry
-from runjournal.engine.tools import TOOL_CONTEXT, Tool
-from runjournal.log import events as e
+from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
-from runjournal.log.codec import plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class _Nobody(BaseException):
@@ -35,12 +30,12 @@ class _Nobody(BaseException):
 class SyncDriver:
     """Performs commands in the thread that asks. One lock is held around all but bodies and waits."""
 
+    cancellation = _Nobody
     calm = True
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
-        self.fault: Callable[[BaseException], None] = lambda _: None  # is told when the store failed a verb
-        self._changed = threading.Condition(threading.RLock())
+        self.lock = threading.Condition(threading.RLock())
         self.threads: set[threading.Thread] = set()
 
     def alone(self) -> bool:
@@ -49,7 +44,7 @@ class SyncDriver:
 
     def begin(self, thread: threading.Thread) -> None:
         """Start a thread that may ask."""
-        with self._changed:  # nobody joins it before it runs, and it can't be over before it is known
+        with self.lock:  # nobody joins it before it runs, and it can't be over before it is known
             self.threads.add(thread)
             thread.start()
 
@@ -59,56 +54,74 @@ class SyncDriver:
 
     def ring(self) -> None:
         """Wake whoever waits."""
-        with self._changed:
-            self._changed.notify_all()
+        with self.lock:
+            self.lock.notify_all()
 
     def settle(self) -> None:
         """Threads run by themselves."""
-        self.ring()
+        with self.lock:
+            self.lock.notify_all()
 
-    def now_s(self) -> float:
-        """Seconds of the monotonic clock."""
-        return time.monotonic()
+    # Performing.
 
-    def drive(self, steps: Verb[T]) -> T:
-        """Run a verb of the core to its end."""
-        with self._changed:
-            try:
-                command = next(steps)
-                while True:
-                    try:
-                        outcome = self._perform(command)
-                    except BaseException as error:  # noqa: BLE001 - it is the core's to judge
-                        command = steps.throw(error)
-                    else:
-                        command = steps.send(outcome)
-            except StopIteration as end:
-                value: T = end.value
-                return value
-            except Exception as error:
-                if isinstance(error, f.BROKEN):
-                    self.fault(error)
-                raise
-
-    def _perform(self, command: Command) -> Any:
+    async def perform(self, command: Command) -> Any:
+        """Do what a verb asks for, at once."""
         match command:
             case Append(events):
                 return self._append(events)
             case Until(ready, bound_s):
                 return self._wait(ready, bound_s)
             case Invoke():
-                self._changed.release()
+                self.lock.release()
                 try:
                     return self._invoke(command)
                 finally:
-                    self._changed.acquire()
+                    self.lock.acquire()
+
+    def check(self, target: Target) -> None:
+        """Nobody would await the body of a coroutine function."""
+        if target.is_async:
+            raise f.Mistake(f"{target.name} is a coroutine function: {AWAITED}")
+
+    async def value(self, who: str, value: Any) -> Any:
+        """What a function of the agent's gave, if that isn't a coroutine that nobody would await."""
+        if inspect.iscoroutine(value):
+            value.close()
+            raise f.Mistake(f"{who} gives a coroutine: {AWAITED}")
+        return value
+
+    # The step of a thread.
+
+    def begin_step(self) -> None:
+        """Every thread of `run.thread` was begun in it."""
+
+    async def end_step(self, entry: Entry) -> None:
+        """Its end joins its threads."""
+        self._join()
+
+    async def break_step(self, entry: Entry) -> None:
+        """Its threads end by themselves: if the run has stopped, at their next verb."""
+        self._join()
+
+    def abandon_step(self, stop: Callable[[], None]) -> None:
+        """The generator that it is in was closed."""
+        stop()
+        self._join()
+
+    def forget_step(self, entry: Entry) -> None:
+        """Nothing is kept of it."""
+
+    def _join(self) -> None:
+        while others := [each for each in list(self.threads) if each is not threading.current_thread()]:
+            for thread in others:  # it may have begun another one
+                thread.join()
 
     def _wait(self, ready: Callable[[], object], bound_s: float | None) -> bool:
         if ready():
             return True
         if self.alone():
             return False
-        self._changed.wait_for(lambda: bool(ready()) or self.alone(), bound_s)
+        self.lock.wait_for(lambda: bool(ready()) or self.alone(), bound_s)
         return bool(ready())
 
     def _invoke(self, command: Invoke) -> Ended:
@@ -128,7 +141,7 @@ class SyncDriver:
                 late = given_up
             done.set()
             if late:
-                with self._changed:
+                with self.lock:
                     command.late(ended)
 
         threading.Thread(target=work, daemon=True).start()
@@ -147,47 +160,7 @@ def _ended(body: Callable[[], Any]) -> Ended:
         return Ended(error=error)
 
 
-def _plain(target: Target) -> Target:
-    """What a plain agent can call: nobody would await the body of a coroutine function."""
-    if target.is_async:
-        raise f.Mistake(f"{target.name} is a coroutine function: {AWAITED}")
-    return target
-
-
-def _in_thread(name: str, value: R) -> R:
-    """What the function of a `do` gave, if that isn't a coroutine that nobody would await."""
-    if inspect.iscoroutine(value):
-        value.close()
-        raise f.Mistake(f"the function of step {name} gives a coroutine: {AWAITED}")
-    return value
-
-
 AWAITED: Final = "make it a plain function, or the agent an async one, for AsyncJournal.run_async"
-
-
-class SyncCore(Core):
-    """The core, where the step of a thread is that of its context."""
-
-    cancellation = _Nobody
-
-    @property
-    def inside(self) -> bool:
-        """Whether this context is that of the open step."""
-        caller = TOOL_CONTEXT.get()
-        return isinstance(caller, _Inside) and caller.core is self and caller.entry is self.entry and caller.entry.open
-
-
-class _Inside:
-    """The step of a context: what a tool that is called there goes to."""
-
-    def __init__(self, core: SyncCore, entry: Entry, run: Run) -> None:
-        self.core = core
-        self.entry = entry
-        self.run = run
-
-    def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The call, journalled."""
-        return self.run.call(tool, *args, **kwargs)
 
 
 class Run(Context):
@@ -196,11 +169,9 @@ class Run(Context):
     `memory` is its working memory, a mapping: copies come out, what is assigned inside a step is recorded.
     """
 
-    def __init__(self, core: SyncCore, driver: SyncDriver, caller: Caller) -> None:
-        super().__init__(core, driver.drive)
-        self._core = core
+    def __init__(self, caller: Caller, driver: SyncDriver) -> None:
+        super().__init__(caller, lambda tool, args, kwargs: self.call(tool, *args, **kwargs))
         self._driver = driver
-        self._caller = caller
 
     # Steps.
 
@@ -211,12 +182,8 @@ class Run(Context):
         A name and key are for one step; with `repeat`, a name is for many. Raises StepDone, StepFailed, NestedStep,
         and stops: PlanChanged, Fenced, Cancelled.
         """
-        step_id, kind, blind = self._core.plan_step(name, key, repeat=repeat)
-        uses = self._core.state.steps.uses.get(name, 0) if repeat else 0
-        with self._open(step_id, name, kind, key, blind=blind):
+        with self._asked(name, key, repeat=repeat) as block, block:
             yield
-        if repeat:
-            self._core.turns[name] = uses + 1
 
     def do(self, name: str, fn: Callable[..., R], *args: Any, key: str | int | None = None) -> R:
         """A step that gives back its recorded result: `fn(*args)` is called once, whatever crashes.
@@ -224,78 +191,21 @@ class Run(Context):
         With a `key` it is one of many of its name. What `fn` returns must be storable. Raises StepDone, StepFailed,
         Unstorable, and stops.
         """
-        result: R = self._do(name, key, fn, args)
+        result: R = finished(self._do(name, key, self._made(name, fn, args)))
         return result
-
-    def _do(self, name: str, key: str | int | None, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        step_id, done = self._core.plan_do(name, key)
-        if not done:
-            with self._open(step_id, name, "do", key) as result:
-                result.append(f.given_back(f"the function of step {name}", _in_thread(name, fn(*args))))
-        self._core.passed.add(step_id)
-        return copy.deepcopy(self._core.result_of(step_id))
-
-    def done(self, name: str, key: str | int | None = None) -> bool:
-        """Whether this step is complete; then the agent has passed it."""
-        return self._core.has_done(name, key)
-
-    def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
-        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
-        return (item for item in items if not self.done(name, key(item)))
-
-    @contextmanager
-    def _open(
-        self, step_id: str, name: str, kind: str, key: str | int | None, *, blind: bool = False
-    ) -> Generator[list[Any]]:
-        drive, core = self._driver.drive, self._core
-        entry = drive(core.begin(step_id, name, kind, None if key is None else str(key), blind=blind))
-        token, result = TOOL_CONTEXT.set(_Inside(core, entry, self)), list[Any]()
-        try:
-            yield result
-            self._join()
-            self.check_memory()
-            drive(core.complete(entry, result[0] if result else None))
-        except GeneratorExit:
-            core.left_half_way(entry)
-            self._join()
-            raise
-        except BaseException as error:
-            stop = core.stopped or f.stop_in(error)
-            if stop is None and not isinstance(error, Exception):
-                stop = error
-            if stop is not None:
-                core.stop(stop)  # its threads are told at their next verb
-            self._join()
-            stop = core.stopped
-            if stop is not None:  # the step stays open
-                if stop is error:
-                    raise
-                raise f.again(stop) from error
-            failure = drive(core.fail(entry, error))
-            raise failure from error
-        finally:
-            self.forget_lent()
-            core.leave(entry)
-            TOOL_CONTEXT.reset(token)
-
-    def _join(self) -> None:
-        """The step's end joins its threads."""
-        while others := [each for each in list(self._driver.threads) if each is not threading.current_thread()]:
-            for thread in others:  # it may have begun another one
-                thread.join()
 
     def thread(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
         """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it."""
-        self._caller.entry()
+        self.caller.entry()
         context = contextvars.copy_context()
 
         def work() -> None:
             try:
                 context.run(fn, *args)
             except f.Mistake as mistake:  # it must not get lost with its thread
-                self._core.stop(mistake)
+                self.core.stop(mistake)
             except BaseException as error:
-                if not isinstance(error, f.Stop) and type(error) is not type(self._core.stopped):
+                if not isinstance(error, f.Stop) and type(error) is not type(self.core.stopped):
                     raise
             finally:
                 self._driver.threads.discard(thread)
@@ -312,16 +222,12 @@ class Run(Context):
 
         Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
-        bound = tool.bind(args, kwargs)
-        result: R = self._driver.drive(self._caller.call(_plain(ToolTarget(tool)), bound, tool.own_key(bound)))
+        result: R = self.drive(self._call(tool, args, kwargs))
         return result
 
     def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
         """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
-        wanted = [
-            (_plain(ToolTarget(tool)), bound := tool.bind((), kwargs), tool.own_key(bound)) for tool, kwargs in asks
-        ]
-        return self._driver.drive(self._caller.parallel(wanted))
+        return self.drive(self.caller.parallel([self._bound(tool, (), kwargs) for tool, kwargs in asks]))
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model: paid for once.
@@ -331,8 +237,7 @@ class Run(Context):
         `usage(answer)` and `cost(answer)` say what it took, {input, output, cache_read, cache_write} and {amount,
         currency}, where the answer doesn't. Raises CallFailed, NotInStep.
         """
-        target = _plain(ModelTarget(name, call, **how))
-        return self._driver.drive(self._caller.call(target, {"request": plain(request)}))
+        return self.drive(self._model(name, request, call, how))
 
     # Waiting and ending.
 
@@ -341,28 +246,21 @@ class Run(Context):
 
         Outside a step it is a step of its own, `ask <action>`; in a loop it takes a `key`.
         """
-        stored: dict[str, Json] = plain(args)
-        if not self._core.inside:
-            answer: dict[str, Json] = self._do(f"ask {action}", key, self._ask_inside, (action, stored, reason))
-            return answer
-        return self._ask_inside(action, stored, reason)
-
-    def _ask_inside(self, action: str, args: dict[str, Json], reason: str) -> dict[str, Json]:
-        return self._driver.drive(self._caller.ask(action, args, reason))
+        return finished(self._ask(action, key, reason, args))
 
     def signals(self) -> list[Json]:
         """The payloads of the inbox of the open step: what had arrived when its attempt began.
 
         The step takes them if it completes.
         """
-        return self._driver.drive(self.take_signals(self._caller.entry()))
+        return self.drive(self._signals())
 
     def complete(self, output: Json) -> NoReturn:
         """End the run; to return from the agent is the same. Raises StepOpen inside a step."""
-        self._driver.drive(self._core.end(e.RunCompleted(f.given_back("the agent", output))))
+        self.drive(self._complete(output))
         raise AssertionError
 
     def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
         """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step."""
-        self._driver.drive(self._core.end(e.RunFailed({"type": type, "message": message}, [], "error")))
+        self.drive(self._fail(message, type))
         raise AssertionError

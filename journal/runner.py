@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runjournal.engine import failures as f
+from runjournal.engine.attempts import Sender
 from runjournal.engine.budget import exceeded
 from runjournal.engine.callees import ToolTarget
 from runjournal.engine.calls import Caller
 from runjournal.engine.commands import Made
 from runjournal.engine.context import Context
 from runjournal.engine.core import Core
+from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
+from runjournal.engine.order import TellingOrder
+from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, ambiguous, known
 from runjournal.engine.verdict import UNDECIDED, Verdict
 from runjournal.engine.waits import awaited
@@ -44,7 +48,7 @@ from runjournal.log.limits import (
 from runjournal.projections.state import RunState
 
 from .logbook import Logbook
-from .run import Run, SyncCore, SyncDriver
+from .run import Run, SyncDriver
 
 Agent = Callable[[Run], Any]
 
@@ -157,11 +161,10 @@ class Runner:
         claim = self.claim(run_id, code=code)
         if claim is None:
             return self.outcome(run_id)
-        run, core, caller = self.open(claim, code)
-        output: list[Json] = []
+        run, output = self.open(claim, code), list[Json]()
         with self.owned(claim):
-            self.triage(core, caller, run)
-            output.append(self._drive(agent, run, core))
+            self.triage(run.core, run.caller, run)
+            output.append(self._drive(agent, run))
         return output[0] if output else self.outcome(run_id)
 
     @contextmanager
@@ -185,15 +188,22 @@ class Runner:
                     self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
             raise
 
-    def open(self, claim: Claim, code: str = "") -> tuple[Run, SyncCore, Caller]:
-        """The run of a claim, with its core and its calls."""
-        run_id, epoch = claim.run_id, claim.epoch
-        driver = SyncDriver(lambda events: self.append(run_id, epoch, events))
-        line = Lineage(self.log.ownership, run_id, lambda epoch: self.check_lease(run_id, epoch), self.notify)
-        core = SyncCore(line, epoch, driver, code_version=code, known_code=claim.known_code)
-        driver.fault = core.stop
-        caller = Caller(core, partial(self.testify, run_id))
-        return Run(core, driver, caller), core, caller
+    def open(self, claim: Claim, code: str = "") -> Run:
+        """The run of a claim."""
+        driver = SyncDriver(self.appending(claim))
+        return Run(self.caller(claim, driver, code), driver)
+
+    def caller(self, claim: Claim, driver: Driver, code: str) -> Caller:
+        """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
+        run_id = claim.run_id
+        lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
+        order = TellingOrder(Core(lineage, claim.epoch, driver))
+        steps = StepControl(order, code_version=code, known_code=claim.known_code)
+        return Caller(steps, Sender(order, partial(self.testify, run_id)))
+
+    def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
+        """What appends as the owner of a claim."""
+        return partial(self.append, claim.run_id, claim.epoch)
 
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Append as the owner."""
@@ -224,7 +234,7 @@ class Runner:
         for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
                 tool = self._tool(call.tool)
-                event = core.line.event_at(call.args_seq)
+                event = core.lineage.event_at(call.args_seq)
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
                 verdict = run.drive(caller.verdict(call_id, target, args))
@@ -244,7 +254,7 @@ class Runner:
             run.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
             core.halt(f.Suspend("unsafe_in_flight"))
         run.drive(core.append(e.RunWaiting(waits)))
-        core.line.notify(waits)
+        core.lineage.notify(waits)
         core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:
@@ -253,15 +263,16 @@ class Runner:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         return found
 
-    def _drive(self, agent: Callable[[Any], Any], run: Context, core: Core) -> Json:
+    def _drive(self, agent: Callable[[Any], Any], run: Context) -> Json:
         """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
+        core, steps = run.core, run.steps
         outer = TOOL_CONTEXT.set(None)  # a run inside a step of another one: its tools aren't that step's
         try:
             output = f.given_back("the agent", agent(run))
             core.alive()
-            if core.entry is not None:
+            if steps.entry is not None:
                 raise f.StepOpen(  # noqa: TRY301 - as if the agent had raised it
-                    f"the agent returned, and step {core.entry.step} is open"
+                    f"the agent returned, and step {steps.entry.step} is open"
                 )
         except f.Mistake:
             raise
@@ -273,7 +284,7 @@ class Runner:
             raise
         finally:
             TOOL_CONTEXT.reset(outer)
-        core.stop_if_step_left()
+        steps.stop_if_step_left()
         run.drive(core.append(e.RunCompleted(output)))
         return output
 

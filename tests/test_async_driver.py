@@ -21,11 +21,14 @@ import pytest
 from tasks.lab import Crash, Deadlock, Lab, VirtualLoop, everywhere
 
 from runjournal import async_run
-from runjournal.async_run import AsyncCore, AsyncDriver, AsyncRun
-from runjournal.engine import core as engine
+from runjournal.async_run import AsyncDriver, AsyncRun
 from runjournal.engine import failures as f
 from runjournal.engine import script
+from runjournal.engine import steps as engine
+from runjournal.engine.core import Core
 from runjournal.engine.lineage import Lineage
+from runjournal.engine.order import TellingOrder
+from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import KEY
 from runjournal.log import events as e
 
@@ -46,27 +49,27 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(Lineage, "failures", lambda *args: [each._replace(cut=False) for each in failures(*args)])
 
     def no_drain() -> None:
-        monkeypatch.setattr(AsyncCore, "idle", lambda core, entry: True)
+        monkeypatch.setattr(TellingOrder, "idle", lambda order, entry: True)
 
     def no_await() -> None:
-        complete = AsyncCore.complete
+        complete = StepControl.complete
 
-        def at_once(core: AsyncCore, entry: Any, result: Any) -> Any:
+        def at_once(steps: StepControl, entry: Any, result: Any) -> Any:
             if entry.flights:
                 raise f.Mistake("OpenCalls")
-            return (yield from complete(core, entry, result))
+            return (yield from complete(steps, entry, result))
 
-        monkeypatch.setattr(AsyncCore, "complete", at_once)
+        monkeypatch.setattr(StepControl, "complete", at_once)
 
     def no_mark() -> None:
-        record = AsyncCore.record
+        record = Core.record
 
-        def silent(core: AsyncCore, *events: Any) -> Any:
+        def silent(core: Core, *events: Any) -> Any:
             if getattr(events[0], "code", None) == "cut":
                 return 0
             return (yield from record(core, *events))
 
-        monkeypatch.setattr(AsyncCore, "record", silent)
+        monkeypatch.setattr(Core, "record", silent)
 
     def no_hold() -> None:
         invoke = AsyncDriver._invoke

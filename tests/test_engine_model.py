@@ -354,14 +354,14 @@ def test_an_agent_that_tosses_coins_is_caught_before_it_sends_twice(
 
     def watched(lab: Lab, run: Any) -> Any:
         if lab.m is PRODUCT:
-            core = run.product.core
-            left_out = core.stop_if_left_out
+            order = run.product.caller.order
+            left_out = order.stop_if_left_out
 
             def watch(entry: Any, *where: Any, **how: Any) -> None:
                 asked[entry.step] = set(entry.asked)
                 left_out(entry, *where, **how)
 
-            core.stop_if_left_out = watch
+            order.stop_if_left_out = watch
         return getattr(lab, program.style)(run)
 
     def toss(lab: Lab) -> None:

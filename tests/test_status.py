@@ -510,7 +510,7 @@ def test_taken_signals_wake_nobody(desk):
 
 def test_inbox_is_bounded_for_strangers(desk, monkeypatch):
     """A process that only sends signals meets the bound on signals too."""
-    monkeypatch.setattr("runjournal.writing.appender.inbox_signals_max", 9)
+    monkeypatch.setattr("runjournal.writing.bounds.inbox_signals_max", 9)
     queued(desk)
     journal = desk.stranger()
     journal.append(R, [e.SignalReceived(f"s{i}", "x", None) for i in range(9)])

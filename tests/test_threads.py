@@ -47,9 +47,9 @@ class SyncLab(Lab):
         opened = runner.open
 
         def open_(*args: Any) -> Any:
-            run, core, caller = opened(*args)
-            process.died = lambda: core.stop(Crash())  # type: ignore[method-assign]
-            return run, core, caller
+            run = opened(*args)
+            process.died = lambda: run.core.stop(Crash())  # type: ignore[method-assign]
+            return run
 
         runner.open = open_  # type: ignore[method-assign, assignment]
         return runner.run(agent, "r")

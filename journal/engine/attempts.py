@@ -26,7 +26,7 @@ from runjournal.projections.calls import Call
 from . import failures as f
 from .callees import ModelTarget, Target
 from .commands import Append, Ended, Invoke, Verb
-from .core import Core
+from .order import TellingOrder
 from .script import Entry, ScriptItem
 from .tools import Tx, as_tool
 from .verdict import key_lives
@@ -55,8 +55,9 @@ class Recorded(NamedTuple):
 class Sender:
     """Sends the calls of one run. `testify` appends what a fenced owner may still say."""
 
-    def __init__(self, core: Core, testify: Callable[[Event], None]) -> None:
-        self.core = core
+    def __init__(self, order: TellingOrder, testify: Callable[[Event], None]) -> None:
+        self.core = order.core
+        self.order = order
         self.testify = testify
         self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
 
@@ -64,16 +65,16 @@ class Sender:
         """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
         call = self.core.state.calls.known.get(call_id)
         if target.policy not in EFFECT_FREE and not (call is not None and call.fresh):
-            yield from self.core.nothing_left_out(entry, f"{target.name} was called anew", call_id)
+            yield from self.order.nothing_left_out(entry, f"{target.name} was called anew", call_id)
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
-        yield from self.core.append(target.started(call_id, args, attempt, self.core.line.clock))
+        yield from self.core.append(target.started(call_id, args, attempt, self.core.lineage.clock))
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
         """The effect, and its outcome; what may be tried again within the ask is."""
-        core = self.core
+        core, order = self.core, self.order
         entry.flights[call_id] = core.driver.current()
         try:
             while True:
@@ -83,10 +84,10 @@ class Sender:
                 attempt = yield from self.start(entry, call_id, target, args)
             del entry.flights[call_id]
             if sent.cancelled is not None:
-                core.tell(entry, sent.at)
+                order.tell(entry, sent.at)
                 raise sent.cancelled
             yield from self.told_in_turn(entry, sent.at, call_id)
-            core.tell(entry, sent.at)
+            order.tell(entry, sent.at)
             if sent.failure is not None:
                 raise sent.failure
             return sent.value
@@ -140,7 +141,7 @@ class Sender:
         call = self.core.state.calls.known.get(call_id)
         if call is None or call.status != "completed":
             raise CallEnded(f"what became of call {call_id} is known, or it never started")
-        event = self.core.line.event_at(call.value_seq)
+        event = self.core.lineage.event_at(call.value_seq)
         entry.script.append(ScriptItem(call.value_seq, "tell", call_id, 0))
         wrong = getattr(event, "result_error", None)
         failure = None if wrong is None else f.unusable(call.tool, wrong)
@@ -153,7 +154,7 @@ class Sender:
         core, reached = self.core, list[bool]()
 
         def body() -> Any:
-            core.line.check_lease(core.epoch)
+            core.lineage.check_lease(core.epoch)
             reached.append(True)
             return as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id))
 
@@ -188,7 +189,7 @@ class Sender:
             return tuple(made)
 
         try:
-            core.line.check_lease(core.epoch)
+            core.lineage.check_lease(core.epoch)
             at = yield from core.commit(Append(make))
         except (f.Stop, StoreError) as stop:
             core.stop(stop)
@@ -219,7 +220,7 @@ class Sender:
                 return Recorded((yield from self.core.commit(Append(tuple(events)))), cancelled)
             except StoreError as error:
                 if wait_s is not None and isinstance(error, StoreUnavailable):
-                    sleep = partial(self.core.line.clock.sleep, wait_s)
+                    sleep = partial(self.core.lineage.clock.sleep, wait_s)
                     waited: Ended = yield Invoke(sleep, cuttable=False, timeout_s=None, late=_nothing)
                     cancelled = cancelled or waited.cancelled
                     continue
@@ -249,7 +250,7 @@ class Sender:
             failed = self._failed(target, call_id, attempt, rejection, call, cut=cut, paid=event)
             return [failed], self._told(failed, rejection), "happened"
         if not isinstance(error, Exception):
-            if not self.core.is_cancellation(error):
+            if not isinstance(error, self.core.driver.cancellation):
                 raise error
             error = f.cancelled_call(target.name)
         word = None if isinstance(error, f.DidNotHappen) or ended.cut else target.word(copy.deepcopy(args), call_id)
@@ -268,11 +269,8 @@ class Sender:
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
-        safe = (
-            call.policy in REPEATABLE
-            or (void and call.maybe == [attempt])
-            or key_lives(call, timestamp(self.core.line.clock.now()))
-        )
+        lives = key_lives(call, timestamp(self.core.lineage.clock.now()))
+        safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or lives
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
@@ -303,11 +301,11 @@ class Sender:
     def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
         """It has ended; if its asker is cancelled before he is told, that is what he was told."""
         try:
-            yield from self.core.turn(entry, at, call_id)
-        except self.core.cancellation:
+            yield from self.order.turn(entry, at, call_id)
+        except self.core.driver.cancellation:
             if not (self.core.stopped or self.core.leaving) and at not in entry.cuts:
                 yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
-            self.core.tell(entry, at)
+            self.order.tell(entry, at)
             raise
 
 

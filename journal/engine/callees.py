@@ -77,12 +77,7 @@ class ToolTarget:
     def __init__(self, tool: Tool[..., Any]) -> None:
         self.tool = tool
         self.name, self.policy, self.on_unknown = tool.name, tool.policy, tool.on_unknown
-        self.timeout_s, self.into = tool.timeout_s, tool.into
-
-    @property
-    def is_async(self) -> bool:
-        """Whether its body is a coroutine function."""
-        return self.tool.is_async
+        self.timeout_s, self.into, self.is_async = tool.timeout_s, tool.into, tool.is_async
 
     @property
     def has_hook(self) -> bool:

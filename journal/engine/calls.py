@@ -1,4 +1,4 @@
-"""Calls, in the core of a run: which call is it, and what a recorded one gives back; `sending.py` sends a new one.
+"""Calls, in the core of a run: which call is it, and what a recorded one gives back; `attempts.py` sends a new one.
 
 What a recorded call gives back is its *history* first: the ends that the agent was told in this attempt of the step,
 each once, in the order of the log (engine.md H1). When that is used up, *knowledge* counts, the first line that fits of
@@ -24,6 +24,8 @@ from .attempts import Sender
 from .callees import ModelTarget, Target, today
 from .commands import Verb
 from .script import Entry
+from .steps import StepControl
+from .tools import call_key
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -41,19 +43,25 @@ LIVE: Final = Live()
 PERSON: Final = Person()
 
 
-class Caller(Sender):
-    """The calls of one run."""
+class Caller:
+    """The calls of one run; `sender` sends those that are new."""
+
+    def __init__(self, steps: StepControl, sender: Sender) -> None:
+        self.core = steps.core
+        self.order = steps.order
+        self.steps = steps
+        self.sender = sender
 
     def entry(self) -> Entry:
         """The open step of this context. Raises the stop of the run, NotInStep."""
-        core = self.core
-        core.alive()
-        if core.entry is None or not core.inside:
+        self.core.alive()
+        entry = self.steps.here
+        if entry is None:
             raise f.NotInStep(
                 "everything happens in a step: `with run.step(name):` or `run.do(name, fn)`; a thread of a step is "
                 "begun with run.thread(fn), and a task is awaited before the step ends"
             )
-        return core.entry
+        return entry
 
     # One call, several calls.
 
@@ -120,14 +128,16 @@ class Caller(Sender):
             started: dict[str, int] = {}
             try:
                 for call_id in live:
-                    started[call_id] = yield from self.start(entry, call_id, *wanted[call_id][:2])
+                    started[call_id] = yield from self.sender.start(entry, call_id, *wanted[call_id][:2])
                 for call_id in live:
                     target, args, _ = wanted[call_id]
-                    finish = self.finish(entry, call_id, target, args, started.pop(call_id))
+                    finish = self.sender.finish(entry, call_id, target, args, started.pop(call_id))
                     outcomes[call_id] = yield from self._caught(finish)
             except BaseException as error:
                 if not isinstance(error, f.Stop):
-                    yield from self.never_sent({call_id: (wanted[call_id][0], n) for call_id, n in started.items()})
+                    yield from self.sender.never_sent(
+                        {call_id: (wanted[call_id][0], n) for call_id, n in started.items()}
+                    )
                 raise
         finally:
             for call_id in shared:
@@ -175,7 +185,7 @@ class Caller(Sender):
     def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
         """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
         core, digest = self.core, args_sha256(args)
-        call_id = own_key or core.free_id(entry, target.name, args)
+        call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget) and core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
@@ -186,7 +196,7 @@ class Caller(Sender):
 
     def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
         call = self.core.state.calls.known.get(call_id)
-        effect = self.core.line.effect(call_id)
+        effect = self.core.lineage.effect(call_id)
         return [
             entry.busy.get(call_id),
             None if call is None else (call.tool, args_sha256(self._args(call))),
@@ -194,7 +204,7 @@ class Caller(Sender):
         ]
 
     def _args(self, call: Call) -> Json:
-        event = self.core.line.event_at(call.args_seq)
+        event = self.core.lineage.event_at(call.args_seq)
         return event.args if isinstance(event, e.ToolStarted) else None
 
     def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Verb[str | None]:
@@ -207,17 +217,24 @@ class Caller(Sender):
         models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]
         if not models:
             return None
-        wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.line.clock)).request_shape
+        wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.lineage.clock)).request_shape
         for _, key, call in sorted(models, key=lambda item: item[:2]):
-            event = self.core.line.event_at(call.args_seq)
+            event = self.core.lineage.event_at(call.args_seq)
             alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, wanted)
             if not alike or key in entry.busy:
                 continue
-            told_more = any(at not in self.core.heard for at, _ in call.told)
+            told_more = any(at not in self.order.heard for at, _ in call.told)
             if key not in entry.asked or told_more or call.status == "open" or call.tries:
                 yield from self.core.append(e.NoteAdded(f"request_changed {key}", code="request_changed", call_id=key))
                 return key
         return None
+
+    def free_id(self, entry: Entry, what: str, args: Json) -> str:
+        """The id of a call or a question: equal ones are told apart by n."""
+        n, scope = 1, self.core.state.status.scope
+        while (call_id := call_key(scope, entry.step, what, args, n)) in entry.busy:
+            n += 1
+        return call_id
 
     # What a recorded call gives back.
 
@@ -229,8 +246,8 @@ class Caller(Sender):
                 yield from self.wait_for(entry, call_id, "question")
                 continue
             if outcome is LIVE:
-                started = yield from self.start(entry, call_id, target, args)
-                return (yield from self.finish(entry, call_id, target, args, started))
+                started = yield from self.sender.start(entry, call_id, target, args)
+                return (yield from self.sender.finish(entry, call_id, target, args, started))
             return outcome
 
     def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
@@ -238,22 +255,26 @@ class Caller(Sender):
         core = self.core
         while True:
             call = core.state.calls.known.get(call_id)
-            told = [] if call is None or call.step != entry.step else [t for t in call.told if t[0] not in core.heard]
+            told = (
+                []
+                if call is None or call.step != entry.step
+                else [t for t in call.told if t[0] not in self.order.heard]
+            )
             if not told:
                 break
             at = int(told[0][0])
-            yield from self.told_in_turn(entry, at, call_id)
+            yield from self.sender.told_in_turn(entry, at, call_id)
             cut = at in entry.cuts
             try:
                 if cut:
                     yield from self._park(entry, call_id, at)
             finally:  # its cancel came: that is what it was told
-                core.tell(entry, at)
+                self.order.tell(entry, at)
             if not cut:
                 return self.value_at(at)
         if (word := entry.word(call_id)) is not None:
-            yield from core.turn(entry, word, call_id)
-            core.tell(entry, word)
+            yield from self.order.turn(entry, word, call_id)
+            self.order.tell(entry, word)
         verdict = yield from self.verdict(call_id, target, args)
         call = core.state.calls.known.get(call_id)
         if verdict == "recorded":
@@ -265,18 +286,18 @@ class Caller(Sender):
             return PERSON
         failure = f.CallOutcomeUnknown(f"{target.name} ({call_id}) may have happened, and nobody knows")
         stored, _ = f.error_of(failure)
-        core.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
+        self.order.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
         raise failure
 
     def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[Verdict]:
         """What becomes of a call now; a hook that there is has been asked, and what it said is on record."""
         call = self.core.state.calls.known.get(call_id)
-        happened = self.core.line.effect(call_id) is not None
+        happened = self.core.lineage.effect(call_id) is not None
         if call is None:
             return "recorded" if happened else "run"
-        now = timestamp(self.core.line.clock.now())
+        now = timestamp(self.core.lineage.clock.now())
         # Of one that was cut and is still being made here no hook can know what it comes to.
-        tool = None if target is None else today(target, hook=not self.bodies[call_id])
+        tool = None if target is None else today(target, hook=not self.sender.bodies[call_id])
         verdict = judge(call, tool, now, happened=happened).verdict
         if verdict != "hook" or target is None or tool is None:
             return verdict
@@ -289,7 +310,7 @@ class Caller(Sender):
 
     def value_at(self, at: int) -> Json:
         """The value of the end at a place; what the agent is told of a failure is raised."""
-        event = self.core.line.event_at(at)
+        event = self.core.lineage.event_at(at)
         match event:
             case e.ToolCompleted(result_error=dict(error)):
                 raise f.unusable("the call", error)
@@ -303,8 +324,8 @@ class Caller(Sender):
                 raise f.Mistake(f"the log has no outcome at {at}")
 
     def _effect_value(self, call_id: str) -> Json:
-        effect = self.core.line.effect(call_id)
-        event = self.core.line.event_of(effect.run_id, effect.seq) if effect else None
+        effect = self.core.lineage.effect(call_id)
+        event = self.core.lineage.event_of(effect.run_id, effect.seq) if effect else None
         if isinstance(event, e.ToolCompleted) and event.result_error:
             raise f.unusable(effect.tool if effect else "the call", event.result_error)
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
@@ -313,10 +334,10 @@ class Caller(Sender):
         """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
         start = (
             e.ModelStarted
-            if isinstance(self.core.line.event_at(at), e.ModelCompleted | e.ModelFailed)
+            if isinstance(self.core.lineage.event_at(at), e.ModelCompleted | e.ModelFailed)
             else e.ToolStarted
         )
-        took_s = self.core.line.seconds(at, start, call_id)
+        took_s = self.core.lineage.seconds(at, start, call_id)
         entry.held.add(call_id)
         try:
             yield from self.core.until(lambda: False, took_s + left_out_wait_s)
@@ -331,7 +352,7 @@ class Caller(Sender):
         entry.questions.append(call_id)
         core.driver.settle()
         try:
-            yield from core.until(lambda: core.state.answered(about) or core.idle(entry), None)
+            yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), None)
             if not core.state.answered(about):
                 open_ = [key for key in entry.questions if not core.state.answered({"kind": "question", "id": key})]
                 yield from self.wait(entry, [{"kind": self._kind(key), "id": key} for key in open_])
@@ -344,18 +365,18 @@ class Caller(Sender):
     def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
         """Saved first, told then. The lease goes back, the step stays open."""
         yield from self.core.append(*before, e.RunWaiting(waits))
-        self.core.line.notify(waits)
+        self.core.lineage.notify(waits)
         self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
 
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """A question to a person; gives back the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
-        call_id = core.free_id(entry, what, args)
+        call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""
         known = core.state.approvals.known
         entry.asks[call_id] += 1  # before anything else: what waits for it to be asked for may be what it waits for
         if call_id not in known:
-            yield from core.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
+            yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
         entry.asked.add(call_id)
         core.driver.settle()
         if call_id not in known:
@@ -366,15 +387,15 @@ class Caller(Sender):
         if core.state.approvals.known[call_id].decision is None:
             yield from self.wait_for(entry, call_id, "approval")
         if (word := entry.word(call_id)) is not None:
-            yield from core.turn(entry, word, call_id)
-            core.tell(entry, word)
+            yield from self.order.turn(entry, word, call_id)
+            self.order.tell(entry, word)
         return self._answer(call_id, args)
 
     def _answer(self, call_id: str, args: dict[str, Json]) -> dict[str, Json]:
         answer = self.core.state.approvals.known[call_id]
         if answer.decision not in ("approved", "edited"):
             raise f.Rejected(str(answer.decision))
-        event = self.core.line.event_at(answer.answered_seq or 0)
+        event = self.core.lineage.event_at(answer.answered_seq or 0)
         edited = event.args if isinstance(event, e.ApprovalResolved) else None
         return copy.deepcopy(args if edited is None else edited)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from runjournal.log.base import Event
 from runjournal.log.store import Transaction
@@ -57,32 +57,3 @@ class Until(NamedTuple):
 Command: TypeAlias = Append | Invoke | Until
 Verb: TypeAlias = Generator[Command, Any, T]
 """A verb of the core: yields commands, returns a T."""
-
-
-class Driver(Protocol):
-    """What the core asks without waiting."""
-
-    def alone(self) -> bool:
-        """Whether nobody else can ask: no task or thread was made since the step began."""
-        ...
-
-    def current(self) -> object:
-        """Who asks: the task or thread."""
-        ...
-
-    def ring(self) -> None:
-        """Look again: something that is waited for may have come."""
-        ...
-
-    def settle(self) -> None:
-        """Somebody was told something: let him do what he will do at once, before `calm` is true again."""
-        ...
-
-    @property
-    def calm(self) -> bool:
-        """Whether nobody was told anything in the last turns."""
-        ...
-
-    def now_s(self) -> float:
-        """Seconds of the driver's clock."""
-        ...

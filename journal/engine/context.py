@@ -7,8 +7,18 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from typing import Any
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, Json
@@ -19,9 +29,14 @@ from runjournal.projections.plan import Plan, Task
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
 
 from . import failures as f
+from .block import Asked, CallHere, StepBlock
+from .callees import ModelOptions, ModelTarget, Target, ToolTarget
+from .calls import Caller
 from .commands import Verb
-from .core import Core
-from .script import Entry
+from .driver import finished
+from .tools import Tool
+
+T = TypeVar("T")
 
 
 class PlanView:
@@ -98,12 +113,12 @@ class MemoryView(MutableMapping[str, Json]):
         context = self._context
         context.core.looked = True
         memory = context.core.state.memory
-        return memory.view if context.core.inside else memory.committed
+        return memory.view if context.steps.inside else memory.committed
 
     def __getitem__(self, key: str) -> Json:
         value = self._values()[key]
         if isinstance(value, BlobRef):
-            value = self._context.core.line.blob(value)
+            value = self._context.core.lineage.blob(value)
         given = copy.deepcopy(value)
         self._context.lend(key, given)
         return given
@@ -136,23 +151,29 @@ class MemoryView(MutableMapping[str, Json]):
 
 
 class Context:
-    """The part of a run that both drivers share. `drive` runs a verb of the core that waits for nothing but appends."""
+    """What both drivers' runs have in common: all but how they wait."""
 
-    def __init__(self, core: Core, drive: Callable[[Verb[Any]], Any]) -> None:
-        self.core = core
-        self.drive = drive
+    def __init__(self, caller: Caller, call_here: CallHere) -> None:
+        self._call_here = call_here  # a tool that was called as a function, in the step of this context
+        self.core = caller.core
+        self.steps = caller.steps
+        self.caller = caller
         self._lent: list[tuple[str, Any, bytes]] = []
         self.memory = MemoryView(self)
+
+    def drive(self, verb: Verb[T]) -> T:
+        """Run a verb that blocks, or waits for nothing but appends."""
+        return finished(self.core.drive(verb))
 
     @property
     def id(self) -> str:
         """The run's id."""
-        return self.core.line.run_id
+        return self.core.lineage.run_id
 
     @property
     def input(self) -> Json:
         """What the run was queued with."""
-        return copy.deepcopy(self.core.line.input())
+        return copy.deepcopy(self.core.lineage.input())
 
     @property
     def state(self) -> StateView:
@@ -167,12 +188,12 @@ class Context:
     def plan_of(self, plan: Plan) -> list[Task]:
         """The tasks as this context sees them."""
         self.core.looked = True
-        return [dict(task) for task in (plan.view if self.core.inside else plan.base)]
+        return [dict(task) for task in (plan.view if self.steps.inside else plan.base)]
 
     def note(self, event: Event) -> None:
         """Append an event of the context to the overlay of the open step. Raises NotInStep."""
         self.core.alive()
-        if not self.core.inside:
+        if not self.steps.inside:
             raise f.NotInStep("messages, memory and plan are written inside a step: `with run.step(name):`")
         self.drive(self.core.append(event))
 
@@ -183,8 +204,10 @@ class Context:
     def read_messages(self) -> list[Message]:
         """The messages of the context."""
         self.core.looked = True
-        inside = self.core.inside
-        return [message for message in messages(self.core.line.records(CONTEXT_TYPES)) if inside or message.committed]
+        inside = self.steps.inside
+        return [
+            message for message in messages(self.core.lineage.records(CONTEXT_TYPES)) if inside or message.committed
+        ]
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.
@@ -203,9 +226,9 @@ class Context:
             self.drive(self.core.append(*events))
         return text
 
-    def take_signals(self, entry: Entry) -> Verb[list[Json]]:
+    def _signals(self) -> Verb[list[Json]]:
         """What had arrived when the attempt began; it is on record that the step has seen it."""
-        core = self.core
+        core, entry = self.core, self.caller.entry()
         opened = core.state.steps.open
         if opened is None or opened.id != entry.step:
             return []
@@ -213,14 +236,88 @@ class Context:
         if opened.took is None:
             yield from core.append(e.SignalTaken([signal[1] for signal in arrived]))
         core.looked = True
-        events = [core.line.event_at(signal[0]) for signal in arrived]
+        events = [core.lineage.event_at(signal[0]) for signal in arrived]
         return [event.payload for event in events if isinstance(event, e.SignalReceived)]
+
+    # Steps.
+
+    def done(self, name: str, key: str | int | None = None) -> bool:
+        """Whether this step is complete; then the agent has passed it."""
+        return self.steps.has_done(name, key)
+
+    def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
+        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
+        return (item for item in items if not self.done(name, key(item)))
+
+    def _block(self, asked: Asked) -> StepBlock:
+        return StepBlock(self.steps, asked, self._call_here, self.check_memory, self.forget_lent)
+
+    @contextmanager
+    def _asked(self, name: str, key: str | int | None, *, repeat: bool) -> Generator[StepBlock]:
+        """The block of a step that is asked for, and that it has had its turn."""
+        step_id, kind, blind = self.steps.plan_step(name, key, repeat=repeat)
+        uses = self.core.state.steps.uses.get(name, 0) if repeat else 0
+        yield self._block(Asked(step_id, name, kind, key, blind))
+        if repeat:
+            self.steps.turns[name] = uses + 1
+
+    async def _do(self, name: str, key: str | int | None, body: Callable[[], Awaitable[Json]]) -> Any:
+        """A step that gives back its recorded result, made by `body` once."""
+        step_id, done = self.steps.plan_do(name, key)
+        if not done:
+            async with self._block(Asked(step_id, name, "do", key)) as block:
+                block.result = f.given_back(f"the function of step {name}", await body())
+        self.steps.passed.add(step_id)
+        return copy.deepcopy(self.steps.result_of(step_id))
+
+    def _made(self, name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Awaitable[Any]]:
+        """What makes the result of a `do`."""
+        return lambda: self.core.driver.value(f"the function of step {name}", fn(*args))
+
+    # Calls and questions.
+
+    def _bound(
+        self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Target, dict[str, Json], str]:
+        """A call of a tool as the engine takes it: the target, its args by name, its own key."""
+        bound = tool.bind(args, kwargs)
+        target = ToolTarget(tool)
+        self.core.driver.check(target)
+        return target, bound, tool.own_key(bound)
+
+    def _call(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verb[Any]:
+        return self.caller.call(*self._bound(tool, args, kwargs))
+
+    def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
+        target = ModelTarget(name, call, **how)
+        self.core.driver.check(target)
+        return self.caller.call(target, {"request": plain(request)})
+
+    async def _ask(self, action: str, key: str | int | None, reason: str, args: dict[str, Json]) -> dict[str, Json]:
+        """A question; outside a step it is a step of its own."""
+        stored: dict[str, Json] = plain(args)
+
+        async def answer() -> dict[str, Json]:
+            return await self.core.drive(self.caller.ask(action, stored, reason))
+
+        if self.steps.inside:
+            return await answer()
+        given: dict[str, Json] = await self._do(f"ask {action}", key, answer)
+        return given
+
+    # The run's end.
+
+    def _complete(self, output: Json) -> Verb[NoReturn]:
+        return self.steps.end(e.RunCompleted(f.given_back("the agent", output)))
+
+    def _fail(self, message: str, type: str) -> Verb[NoReturn]:
+        return self.steps.end(e.RunFailed({"type": type, "message": message}, [], "error"))
 
     # Values that were handed out.
 
     def lend(self, key: str, value: Json) -> None:
         """Remember what was handed out, to see at the step's end whether it was changed in place."""
-        if kind_of(value) in (dict, list) and self.core.inside:
+        if kind_of(value) in (dict, list) and self.steps.inside:
             self._lent.append((key, value, dumps(value)))
 
     def forget(self, key: str) -> None:

@@ -304,7 +304,7 @@ def given_back(who: str, value: Any) -> Any:
         raise ResultUnstorable(f"{who} gives back what can't be stored: {error}") from error
 
 
-def again(stop: BaseException) -> BaseException:
+def anew(stop: BaseException) -> BaseException:
     """The same stop, as a new object if it is one of ours: each raise has a traceback of its own."""
     return type(stop)(*stop.args) if isinstance(stop, Stop | Mistake | EffectNotRecorded) else stop
 

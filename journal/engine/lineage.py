@@ -8,6 +8,7 @@ The rules: engine.md L1 to L5.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from runjournal.log import events as e
@@ -75,14 +76,13 @@ class Lineage:
         self._source = source
         self._store = source.store
         self._filled = source.filled
+        self.state: Callable[[], RunState] = partial(source.live, run_id)
+        """The folded state, as of this process's last append."""
+        self.offset = self.state().offset  # the number of events of the bases
         self._parts = list(self._walk())
 
-    def state(self) -> RunState:
-        """The folded state, as of this process's last append."""
-        return self._source.live(self.run_id)
-
     def _walk(self) -> Iterator[Segment]:
-        run_id, offset, upto, steps = self.run_id, self.state().offset, None, True
+        run_id, offset, upto, steps = self.run_id, self.offset, None, True
         while True:
             yield Segment(run_id, offset, upto, steps)
             first = next(iter(self._store.read(run_id, 0, 1)), None)

@@ -48,16 +48,21 @@ class Entry:
 
     def told(self, at: int) -> None:
         """This end has been told."""
-        self.script = [line for line in self.script if line.kind == "ask" or line.at != at]
+        if self.script:
+            self.script = [line for line in self.script if line.kind == "ask" or line.at != at]
 
     def before(self, at: float) -> list[ScriptItem]:
         """What of the log comes before this and hasn't been gone through."""
+        if not self.script:
+            return []
         return [
             line for line in self.script if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth)
         ]
 
     def word(self, call_id: str) -> int | None:
         """Where the log holds an answer, or somebody's word, about this."""
+        if not self.script:
+            return None
         said = (line.at for line in self.script if line.kind == "tell" and line.call_id == call_id and line.nth == 0)
         return next(said, None)
 

@@ -45,7 +45,12 @@ KEY_PARAMETER: Final = "idempotency_key"
 
 
 class ToolContext(Protocol):
-    """A run whose step is open in this context: what a tool that is called goes to."""
+    """The step of a context: what a tool that is called there goes to. `entry` is the engine's execution of it."""
+
+    @property
+    def entry(self) -> object:
+        """Which execution of a step it is."""
+        ...
 
     def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Make the call, journalled."""
@@ -176,6 +181,8 @@ class Tool(Generic[P, R_co]):
 
     def _before(self, tx: Any = None) -> tuple[Any, ...]:
         """What comes before the call's own arguments: the instance of a method, a transactional tool's transaction."""
+        if self.instance is None and self.policy != "transactional":
+            return ()
         own = () if self.instance is None else (self.instance,)
         return (*own, tx) if self.policy == "transactional" else own
 

@@ -45,7 +45,7 @@ from .limits import (
     name_chars_max,
     run_id_chars_max,
 )
-from .shapes import DIGEST, Whole, kind_of
+from .shapes import DIGEST, Whole
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -84,7 +84,7 @@ def check_run_id(run_id: object) -> str:
 
 
 def _check(value: Json, path: str, depth: int) -> None:
-    kind = kind_of(value)
+    kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType] - of whatever
     if kind in _SCALARS:
         return
     if kind is int:
@@ -98,13 +98,13 @@ def _check(value: Json, path: str, depth: int) -> None:
             raise Unstorable(path, f"at most {json_depth_max} levels of nesting", "more")
         if kind is list:
             for place, item in enumerate(value):
-                if type(item) not in _SCALARS:
+                if type(item) not in _SCALARS and not (type(item) is int and int_min <= item <= int_max):
                     _check(item, f"{path}[{place}]", depth + 1)
         else:
             for key, item in value.items():
                 if type(key) is not str:
                     raise Unstorable(path, "text as keys", f"a key of type {type(key).__name__}")
-                if type(item) not in _SCALARS:
+                if type(item) not in _SCALARS and not (type(item) is int and int_min <= item <= int_max):
                     _check(item, f"{path}.{key}"[:200], depth + 1)
     else:
         hint = "; a tuple comes back as a list: write list(…)" if isinstance(value, tuple) else ""
@@ -198,8 +198,8 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
         )
     if ext:  # folds see what a reader will see
         event = with_data(event, data, ext)
-    elif any(type(value) in _MUTABLE for value in data.values()):  # nor what the writer does to its values later
-        event = event_of(type(event), orjson.loads(text))
+    elif not _MUTABLE.isdisjoint(map(type, data.values())):  # nor what the writer does to its values later
+        event = event_of(type(event), orjson.loads(text), checked=True)
     return Draft(event, event.TYPE, at, check_by(by), step, text, orjson.dumps(ext) if ext else b"", tuple(blobs))
 
 

@@ -203,7 +203,8 @@ class SQLiteStore(SQLiteWideReads):
             self._commit()
             return result
         finally:
-            self._release()
+            self._owner = 0
+            self._lock.release()
 
     def _begin(self, durable: bool) -> apsw.Connection:  # noqa: FBT001 - private
         self._check()
@@ -213,7 +214,8 @@ class SQLiteStore(SQLiteWideReads):
             raise StoreBusy(f"{self._path}: another thread holds the write lock; nothing was written, try again")
         try:
             self._check()
-            self._refuse_if_poisoned()
+            if _poisoned:
+                self._refuse_if_poisoned()
             writer = self._writer
             if durable is not self._durable:
                 writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
@@ -280,7 +282,7 @@ class SQLiteStore(SQLiteWideReads):
         self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def _refuse_if_poisoned(self) -> None:
-        if _poisoned and self._identity in _poisoned:
+        if self._identity in _poisoned:
             raise StorePoisoned(
                 f"{self._path}: an earlier commit of this process has an unknown outcome; nothing more is written, "
                 "restart the process"

@@ -66,12 +66,14 @@ class SQLiteTransaction(SQLiteReads):
         self.failed = StoreError(f"{self._path}: this transaction has ended; use the store")
 
     def _use(self, use: Callable[[apsw.Connection], T]) -> T:
-        self.check()
+        if self.failed is not None:
+            raise self.failed
         return use(self._connection)
 
     def head(self, run_id: str) -> Head | None:
         """The run's head, or None."""
-        self.check()
+        if self.failed is not None:
+            raise self.failed
         try:  # each append comes by here: no detour
             rows = fetch(self._connection, HEAD_OF, (run_id,))
         except apsw.Error as error:
@@ -80,7 +82,8 @@ class SQLiteTransaction(SQLiteReads):
 
     def write(self, write: Write) -> list[int]:
         """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
-        self.check()
+        if self.failed is not None:
+            raise self.failed
         write.check()
         try:
             self._move_head(write.before, write.head)

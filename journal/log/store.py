@@ -97,8 +97,12 @@ class Write:
 
     def check(self) -> None:
         """Raise InvalidArgument unless the events follow each other from the old head to the new one."""
-        first = 1 if self.before is None else self.before.head_seq + 1
-        if [seq for seq, _, _ in self.events] != list(range(first, self.head.head_seq + 1)) or not self.events:
+        first = seq = 1 if self.before is None else self.before.head_seq + 1
+        for event in self.events:
+            if event[0] != seq:
+                break
+            seq += 1
+        if seq != self.head.head_seq + 1 or seq != first + len(self.events) or seq == first:
             raise InvalidArgument(
                 f"run {self.head.run_id}: expected events {first} to {self.head.head_seq}, each once, in order"
             )

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.authority import CALL_STARTS, Gate
+from runjournal.log.authority import Gate
 from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, loads, record
@@ -33,18 +33,15 @@ from runjournal.log.errors import (
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
-    inbox_signals_max,
-    memory_bytes_max,
-    plan_tasks_max,
     states_cached_max,
     step_calls_max,
-    tags_max,
 )
 from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from . import folding
+from .bounds import check_bounds
 from .checkpoints import CheckpointPolicy, save, seal
 
 
@@ -63,10 +60,14 @@ class Batch:
 
 
 class Cached(NamedTuple):
-    """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it."""
+    """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it.
+
+    `starts` are the bytes of the data of each tool.started, by seq, that was folded here and hasn't been asked for.
+    """
 
     state: RunState
     checkpointed: int
+    starts: dict[int, bytes]
     upto: int = 0
 
 
@@ -99,10 +100,12 @@ class Appender:
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
         """Append all of these batches or nothing; gives the records of each. Raises what `Journal.append` says."""
+        durable = False
         for batch in batches:
             _check_size(batch)
-        durable = any(e.is_durable(draft.event) for batch in batches for draft in batch.drafts)
-        return self._commit(lambda _: batches, durable=durable)
+            for draft in batch.drafts:
+                durable = durable or e.is_durable(draft.event)
+        return self._commit(batches, durable=durable)
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
         """Append what `make` gives, inside the transaction: what it does there commits with it, or not at all."""
@@ -114,14 +117,16 @@ class Appender:
 
         return self._commit(made, durable=True)[0]
 
-    def _commit(self, made: Callable[[Transaction], tuple[Batch, ...]], *, durable: bool) -> list[list[RecordedEvent]]:
+    def _commit(
+        self, made: tuple[Batch, ...] | Callable[[Transaction], tuple[Batch, ...]], *, durable: bool
+    ) -> list[list[RecordedEvent]]:
         appends: list[_Append] = []
         sealed: list[tuple[Key, RunState, Checkpoint]] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
             done: list[list[RecordedEvent]] = []
             try:
-                for batch in made(tx):
+                for batch in made(tx) if callable(made) else made:
                     appends.append(_Append(self, tx, batch))
                     done.append(appends[-1].run())
                 for append, records in zip(appends, done, strict=True):  # here nobody else folds on
@@ -196,15 +201,25 @@ class Appender:
             queued = first if isinstance(first, e.RunQueued) else None
             state, checkpointed = folding.begin(self.store, queued), 0
         with self._lock:
-            self._keep(key, Cached(state, checkpointed))
+            self._keep(key, Cached(state, checkpointed, {}))
         return state
 
-    def keep(self, key: Key, state: RunState) -> None:
+    def keep(self, key: Key, state: RunState, starts: dict[int, bytes]) -> None:
         """Keep the state that an append has folded on, whatever a reader has loaded meanwhile."""
         with self._lock:
             entry = self._cache.get(key)
             if entry is None or entry.state is not state:
-                self._keep(key, Cached(state, entry.checkpointed if entry else 0))
+                self._keep(key, Cached(state, entry.checkpointed if entry else 0, starts))
+            elif starts:
+                if len(entry.starts) > step_calls_max:
+                    entry.starts.clear()
+                entry.starts.update(starts)
+
+    def start(self, key: Key, seq: int) -> bytes | None:
+        """The data of the tool.started at a seq, if it was folded into this state here; once."""
+        with self._lock:
+            entry = self._cache.get(key)
+            return None if entry is None else entry.starts.pop(seq, None)
 
     def hand_over(self, run_id: str) -> None:
         """A claim: the new owner goes on from what everybody had, and never from what an owner before him had."""
@@ -229,7 +244,7 @@ class Appender:
             entry = self._cache.get(key)
             if entry is not None and entry.state.seq >= state.seq:
                 return entry.state
-            self._keep(key, Cached(state, checkpointed, entry.upto if entry else 0))
+            self._keep(key, Cached(state, checkpointed, {}, entry.upto if entry else 0))
         return state
 
     def _keep(self, key: Key, entry: Cached) -> None:
@@ -248,15 +263,17 @@ class Appender:
             if not self._owned(run_id):
                 self._cache.pop((run_id, True), None)
 
-    def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> Iterator[tuple[Key, RunState, Checkpoint]]:
+    def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
         """The checkpoint that is due after these records, if one is, and the state that it holds."""
         with self._lock:
             entry = self._cache.get(key)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
-            return
+            return []
         since = entry.state.seq - entry.checkpointed
-        if any(self._policy.due(record.type, since) for record in records):
-            yield key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash)
+        for rec in records:
+            if self._policy.due(rec.type, since):
+                return [(key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash))]
+        return []
 
     def _save(self, key: Key, state: RunState, checkpoint: Checkpoint) -> None:
         if save(self.store, checkpoint, self._policy.keep):
@@ -283,6 +300,8 @@ class _Append:
         self.state: RunState | None = None
         self.rows = NO_ROWS
         self.records: list[RecordedEvent] = []
+        self.starts: dict[int, bytes] = {}
+        self.claims = False
 
     def run(self) -> list[RecordedEvent]:
         """Judge, fold, write."""
@@ -292,13 +311,13 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         self.state = self.appender.cached(self.tx, head, self.key)
-        claims = any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
+        claims = bool(batch.drafts[1:]) and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
             self.state = self.appender.load(self.tx, head, self.key, batch.drafts[0].event)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
-            self.appender.keep(self.key, self.state)
-        if any(record.type == "run.claimed" for record in records):
+            self.appender.keep(self.key, self.state, self.starts)
+        if self.claims:
             self.appender.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
         return records
@@ -335,7 +354,7 @@ class _Append:
             epoch = gate.epoch
             gate.admit(draft)
             if isinstance(draft.event, e.RunClaimed):
-                epoch = draft.event.epoch
+                epoch, self.claims = draft.event.epoch, True
                 self._check_native()
             draft = self._placed(draft, epoch)  # noqa: PLW2901 - the same draft, at its place
             seq, prev = head.head_seq + 1, head.head_hash
@@ -347,6 +366,8 @@ class _Append:
             self._fold(rec)
             records.append(rec)
             rows.append((seq, draft.type, body))
+            if draft.type == "tool.started" and not draft.ext:
+                self.starts[seq] = draft.data
             blobs.update(draft.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
@@ -365,10 +386,10 @@ class _Append:
                 self.batch.imported,
             )
         )
-        return [
-            RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:]))
-            for rec, position in zip(records, positions, strict=True)
-        ]
+        placed: list[RecordedEvent] = []
+        for rec, position in zip(records, positions, strict=True):
+            placed.append(RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:])))
+        return placed
 
     def _placed(self, draft: Draft, epoch: int) -> Draft:
         """The draft with the index of its step: its own, or the open one of the owner."""
@@ -384,7 +405,7 @@ class _Append:
     def _fold(self, rec: RecordedEvent) -> None:
         """Fold the event in, and note what it means for the index tables."""
         if rec.type in index.INDEXED and self.head.status != "imported":
-            state = self.facts()
+            state = self.state or self.facts()
             if self.rows is NO_ROWS:
                 self.rows = index.Rows()
             if isinstance(rec.event, e.StepStarted | e.StepCompleted | e.StepFailed):
@@ -393,12 +414,14 @@ class _Append:
         elif self.state is not None:
             self.state.apply(rec)
         if self.state is not None:
-            _check_bounds(self.state, rec)
+            check_bounds(self.state, rec)
 
     def _args_at(self, seq: int) -> object:
         """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
         if place < 0:
+            if (data := self.appender.start(self.key, seq)) is not None:
+                return loads(data)["args"]
             return folding.args_reader(self.appender.store, self.tx, self.batch.run_id)(seq)
         draft = self.batch.drafts[place]
         args = draft.event.args if isinstance(draft.event, e.ToolStarted) else None
@@ -476,25 +499,6 @@ def _check_size(batch: Batch) -> None:
         raise InvalidArgument("an append needs at least one event")
     if count > append_batch_events_max and batch.imported is None:
         raise TooLarge(f"{count} events in one append, at most append_batch_events_max = {append_batch_events_max}")
-
-
-def _check_bounds(state: RunState, rec: RecordedEvent) -> None:
-    """Folded state is bounded: an event that would break a bound is refused."""
-    kind = rec.type
-    if isinstance(rec.event, e.RunQueued) and len(rec.event.tags or ()) > tags_max:
-        raise TooLarge(f"run {rec.run_id}: {len(rec.event.tags or ())} tags, a run may have tags_max = {tags_max}")
-    if kind in ("memory.set", "plan.set", "plan.updated"):
-        if state.memory.bytes > memory_bytes_max:
-            raise TooLarge(
-                f"run {rec.run_id}: the working memory would have {state.memory.bytes} bytes, "
-                f"memory_bytes_max = {memory_bytes_max}"
-            )
-        if len(state.plan.view) > plan_tasks_max:
-            raise TooLarge(f"run {rec.run_id}: the plan would have more than plan_tasks_max = {plan_tasks_max} tasks")
-    elif kind in CALL_STARTS and len(state.calls.known) > step_calls_max:
-        raise TooLarge(f"run {rec.run_id}: more than step_calls_max = {step_calls_max} calls are open or in one step")
-    elif kind == "signal.received" and len(state.inbox.signals) > inbox_signals_max:
-        raise TooLarge(f"run {rec.run_id}: more than inbox_signals_max = {inbox_signals_max} signals wait")
 
 
 _TERMINALS = frozenset({"run.completed", "run.failed", "run.cancelled"})

@@ -26,6 +26,7 @@ from tasks.lab import VirtualLoop, finish
 from runjournal.async_journal import AsyncRunner
 from runjournal.async_run import AsyncRun
 from runjournal.engine import failures as f
+from runjournal.engine.attempts import Sender
 from runjournal.engine.callees import ModelTarget, ToolTarget, digest
 from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.tools import Tool as ProductTool
@@ -474,36 +475,36 @@ class LabRunner(Runner):
         super().check_lease(run_id, epoch)
 
     def open(self, claim: Claim, code: str = "") -> Any:
-        run, core, caller = super().open(claim, code)
-        self.bound(caller)
-        return run, core, caller
+        run = super().open(claim, code)
+        self.bound(run.caller.sender)
+        return run
 
-    def bound(self, caller: Caller) -> None:
-        ending = caller._ending
+    def bound(self, sender: Sender) -> None:
+        ending = sender._ending
 
         def judged(*args: Any, **how: Any) -> Any:
             end = ending(*args, **how)
             self.log.tick("after effect")
             return end
 
-        testify = caller._testify
+        testify = sender._testify
 
         def testified(target: Any, call_id: str, attempt: int, ended: Any, word: str = "") -> None:
             if target.policy == "model" and word not in ("", "unknown"):  # the model tries, and is refused
                 self.log.tick("before tool.resolved")
             testify(target, call_id, attempt, ended, word)
 
-        caller._ending = judged  # type: ignore[method-assign]
-        caller._testify = testified  # type: ignore[method-assign]
+        sender._ending = judged  # type: ignore[method-assign]
+        sender._testify = testified  # type: ignore[method-assign]
 
 
 class AsyncLabRunner(LabRunner, AsyncRunner):
     """The same for asyncio agents."""
 
     def open_async(self, claim: Claim, code: str = "") -> Any:
-        run, core, caller = super().open_async(claim, code)
-        self.bound(caller)
-        return run, core, caller
+        run = super().open_async(claim, code)
+        self.bound(run.caller.sender)
+        return run
 
 
 def on_a_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -726,7 +727,7 @@ class RunView:
 
     @property
     def _caller(self) -> Caller:
-        return self.product._caller
+        return self.product.caller
 
     def _target(self, tool: Tool) -> Any:
         if tool.policy == "model":
@@ -746,11 +747,13 @@ class RunView:
         return self.product.drive(self._caller.recorded(entry, call_id, self._target(tool), {}))
 
     def _start(self, call_id: str, tool: Tool, args: Any) -> int:
-        return self.product.drive(self._caller.start(self._caller.entry(), call_id, self._target(tool), plain(args)))
+        return self.product.drive(
+            self._caller.sender.start(self._caller.entry(), call_id, self._target(tool), plain(args))
+        )
 
     def _finish(self, call_id: str, tool: Tool, args: Any, attempt: int) -> Any:
         entry = self._caller.entry()
-        return self.product.drive(self._caller.finish(entry, call_id, self._target(tool), plain(args), attempt))
+        return self.product.drive(self._caller.sender.finish(entry, call_id, self._target(tool), plain(args), attempt))
 
 
 class AsyncRunView(RunView):
@@ -763,7 +766,7 @@ class AsyncRunView(RunView):
             return super().parallel(*asks)
         wanted = [(tool := self._tool(each), bound := plain(args), tool.own_key(bound)) for each, args in asks]
         steps = self._caller.parallel([(ToolTarget(tool), bound, key) for tool, bound, key in wanted])
-        return self.product._driver.drive(steps)
+        return self.product.core.drive(steps)
 
     def _body(self, ask: Callable[[Any], Any]) -> Callable[[Any], Any]:
         body = super()._body(ask)

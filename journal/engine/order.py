@@ -1,0 +1,102 @@
+"""The order of telling: what the log holds is told as it was told before, and all of it before anything new.
+
+The rules: engine.md D1 to D4 (divergence) and engine.md H1.
+"""
+
+from __future__ import annotations
+
+from runjournal.log.limits import left_out_wait_s
+
+from . import failures as f
+from .commands import Verb
+from .core import Core
+from .script import Entry
+
+
+class TellingOrder:
+    """What this call of the agent was told, and what it is told next."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.driver = core.driver
+        self.heard: set[int] = set()  # ends and failures that this call of the agent was told, by their place
+
+    def wait_s(self) -> float:
+        """How long to wait for others: not at all if there are none."""
+        return 0.0 if self.driver.alone() else left_out_wait_s
+
+    # What comes before anything new.
+
+    def idle(self, entry: Entry) -> bool:
+        """Whether nothing is in flight, waits for its turn, or was just told."""
+        return self.driver.calm and not entry.flights and not entry.held
+
+    def left_out(self, entry: Entry, *, calls: bool = True, questions: bool = True) -> set[str]:
+        """What this attempt has on record, calls that were sent and questions, that this entry hasn't asked for."""
+        state, found = self.core.state, set[str]()
+        if calls:
+            for key, call in state.calls.known.items():
+                if key not in entry.asked and call.step == entry.step and call.fresh and call.sent:
+                    found.add(key)
+        if questions:
+            mine = (entry.step, entry.attempt)
+            for key, asked in state.approvals.known.items():
+                if key not in entry.asked and (asked.step, asked.attempt) == mine:
+                    found.add(key)
+        return found
+
+    def stop_if_left_out(self, entry: Entry, where: str, *, calls: bool = True, questions: bool = True) -> None:
+        """What was sent, and what was asked, comes before anything new."""
+        self.core.stop_if_blind(where)
+        if left := self.left_out(entry, calls=calls, questions=questions):
+            names = {call.tool for key, call in self.core.state.calls.known.items() if key in left}
+            self.core.halt(
+                f.StepDiverged(
+                    f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
+                    f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
+                    "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
+                    "`x = run.do(name, make)`; this step needs what was sent: "
+                    f"runjournal show {self.core.lineage.run_id} --calls"
+                )
+            )
+
+    def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Verb[None]:
+        """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
+        if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls):
+            self.core.alive()
+            self.core.stop_if_blind(where)
+            return
+        entry.held.add(call_id)
+        try:
+            yield from self.core.until(
+                lambda: self.driver.calm and not self.left_out(entry, calls=calls) and not entry.before(float("inf")),
+                self.wait_s(),
+            )
+            self.stop_if_left_out(entry, where, calls=calls)
+        finally:
+            entry.held.discard(call_id)
+            self.driver.ring()
+
+    def turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
+        """An end is told when all before it in the log has been asked for and told.
+
+        One that isn't asked for in time is left out, and no longer waited for.
+        """
+        if self.driver.calm and not entry.before(at):
+            self.core.alive()
+            return
+        entry.held.add(call_id)
+        try:
+            came = yield from self.core.until(lambda: self.driver.calm and not entry.before(at), self.wait_s())
+            if not came:
+                gone = set(entry.before(at))
+                entry.script = [line for line in entry.script if line not in gone]
+        finally:
+            entry.held.discard(call_id)
+            self.driver.ring()
+
+    def tell(self, entry: Entry, at: int) -> None:
+        """This end has been told."""
+        self.heard.add(at)
+        entry.told(at)
+        self.driver.settle()

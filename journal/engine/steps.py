@@ -1,0 +1,251 @@
+"""Steps: which one is asked for, whether it may be entered, and how it ends.
+
+The rules: engine.md S1 to S12, and engine.md F2 for failures that are told again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from runjournal.log import events as e
+from runjournal.log.base import Event, Json
+from runjournal.log.limits import left_out_wait_s
+
+from . import failures as f
+from .commands import Verb
+from .order import TellingOrder
+from .script import Entry, read
+from .tools import TOOL_CONTEXT
+
+
+class StepControl:
+    """The steps of one call of an agent; `entry` is the one that is open. One is open at a time."""
+
+    def __init__(self, order: TellingOrder, *, code_version: str = "", known_code: str = "") -> None:
+        self.core = order.core
+        self.order = order
+        self.same_code = bool(code_version) and code_version == known_code
+        self.entry: Entry | None = None
+        self.passed: set[str] = set()  # each `do` that it has passed
+        self.turns: dict[str, int] = {}  # name -> uses of a step that repeats, when it completed one itself
+
+    # Which step is next.
+
+    def plan_step(self, name: str, key: str | int | None, *, repeat: bool) -> tuple[str, str, bool]:
+        """The id and kind of the step that is asked for, and whether its turn is that of another process's loop."""
+        self.check_name(name, key)
+        uses = self.core.state.steps.uses.get(name, 0) if repeat else 0
+        step_id, kind = (f"{name}#{uses + 1}" if uses else id_of(name, key)), "repeat" if repeat else "once"
+        self.check_kind(step_id, kind)
+        if self.core.lineage.done(step_id) is not None:
+            self.core.refuse(f.StepDone(done_text(step_id, name, key)))
+        return step_id, kind, uses > 0 and self.turns.get(name) != uses
+
+    def check_name(self, name: str, key: str | int | None) -> None:
+        """Names hold neither / nor #, which ids are made of."""
+        if not name or "/" in name or "#" in name:
+            raise f.Mistake(f"step {name!r}: a name isn't empty and holds neither / nor #; give the rest as key=")
+        if key is not None and not str(key):
+            raise f.Mistake(f"step {name!r}: its key is empty")
+
+    def check_kind(self, step_id: str, kind: str) -> None:
+        """An id is of one kind for ever: else a `do` would give back what a block has left, which is nothing."""
+        opened = self.core.state.steps.open
+        if opened is not None and opened.id == step_id:
+            self.core.refused = None
+        self.core.alive()
+        if self.inside:
+            raise f.NestedStep(
+                f"step {step_id} was begun inside step {self.entry.step if self.entry else ''}: "
+                "end that one first, or do the work of both in one step"
+            )
+        if self.entry is not None and self.entry.open:  # at once: else their group cancels the other task's step
+            self.core.halt(
+                f.StepOpen(
+                    f"step {self.entry.step} is open in another task, {step_id} was asked for: one step is open at a "
+                    "time, so make the tasks inside one, `async with run.step(name): await asyncio.gather(…)`"
+                )
+            )
+        known = self.core.lineage.kind(step_id)
+        if known not in (None, kind):
+            self.core.halt(
+                f.PlanChanged(
+                    f"step {step_id} was begun {WRITTEN[known or kind]}, and today's code asks for it {WRITTEN[kind]}: "
+                    "write it as it was, for under another name what it did would be done again"
+                )
+            )
+
+    @property
+    def inside(self) -> bool:
+        """Whether this context is that of the open step."""
+        entry, context = self.entry, TOOL_CONTEXT.get()
+        return entry is not None and entry.open and getattr(context, "entry", None) is entry
+
+    @property
+    def here(self) -> Entry | None:
+        """The step of this context, None outside any."""
+        return self.entry if self.inside else None
+
+    def plan_do(self, name: str, key: str | int | None) -> tuple[str, bool]:
+        """The id of a `do`, and whether it is complete. Raises what the agent has handled of it, once each."""
+        self.check_name(name, key)
+        step_id, state = id_of(name, key), self.core.state
+        self.check_kind(step_id, "do")
+        if self.core.lineage.done(step_id) is not None:
+            self.tell_failure(step_id)
+            if step_id in self.passed:
+                self.core.refuse(
+                    f.StepDone(
+                        f"step {step_id} was asked for twice: in a loop give each its own key, "
+                        f"run.do({name!r}, fn, key=…)"
+                    )
+                )
+            return step_id, True
+        begun = step_id in state.steps.attempts or (state.steps.open is not None and state.steps.open.id == step_id)
+        if key is None and not begun and not self.same_code and (left := set(state.steps.spent) - self.passed):
+            self.core.halt(
+                f.PlanChanged(
+                    f"step {step_id} is new, and {', '.join(sorted(left))}, which has sent something, was left out: if "
+                    "it "
+                    "was renamed, give it its old name; if it was dropped, say run.done(name)"
+                )
+            )
+        return step_id, False
+
+    def has_done(self, name: str, key: str | int | None) -> bool:
+        """Whether this step is complete; if it is, the agent has passed it."""
+        step_id = id_of(name, key)
+        if self.core.lineage.done(step_id) is None:
+            return False
+        self.passed.add(step_id)
+        return True
+
+    def result_of(self, step_id: str) -> Json:
+        """The recorded result of a step that is complete."""
+        end = self.core.lineage.done(step_id)
+        event = None if end is None else self.core.lineage.event_at(end)
+        return event.result if isinstance(event, e.StepCompleted) else None
+
+    # Beginning and ending a step.
+
+    def begin(self, step_id: str, name: str, kind: str, key: str | None, *, blind: bool = False) -> Verb[Entry]:
+        """Enter a step: a new one, the open one again, or the one that failed last."""
+        yield from self.tell_step(step_id)
+        steps = self.core.state.steps
+        if steps.open is not None and steps.open.id != step_id:
+            self.core.halt(
+                f.PlanChanged(
+                    f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the "
+                    "log; what says which step is next (a file, a clock, a list) is made once, `x = run.do(name, make)`"
+                )
+            )
+        if steps.open is None:
+            yield from self.core.check_budget(step=True)
+        entry = steps.open.entry + 1 if steps.open else 1
+        attempt = steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1
+        index = steps.last_index if steps.open or steps.redo == step_id else steps.last_index + 1
+        yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))
+        self.core.blind = blind
+        script, cuts = self._script()
+        self.entry = Entry(step_id, attempt, index, script, cuts)
+        return self.entry
+
+    def _script(self) -> tuple[list[Any], set[int]]:
+        opened = self.core.state.steps.open
+        return read(self.core.lineage.events_after(opened.since)) if opened and opened.entry > 1 else ([], set())
+
+    def complete(self, entry: Entry, result: Json) -> Verb[None]:
+        """The normal end of a step: when its calls have ended, and all that is recorded has been asked for."""
+        self.core.alive()
+        self.core.driver.settle()
+        yield from self.core.until(lambda: self.order.idle(entry) or entry.questions, None)
+        yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())
+        yield from self.core.until(lambda: self.order.idle(entry), None)
+        self.order.stop_if_left_out(entry, "the end of the step", questions=False)
+        yield from self.core.append(e.StepCompleted(entry.index, result))
+
+    def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Verb[f.Told]:
+        """An exception left the step; gives what the agent is told."""
+        stored, transient = f.error_of(error)
+        told = stored if (trace := f.trace_of(error)) is None else stored | {"traceback": trace}
+        place = yield from self.core.append(e.StepFailed(entry.index, told, transient, cut))
+        self.order.heard.add(place)
+        failure = f.step_failure(entry.step, entry.attempt, stored, transient=transient)
+        failure.__cause__ = error
+        return failure
+
+    def leave(self, entry: Entry) -> None:
+        """The body is over, however it ended."""
+        entry.open = False
+        self.core.blind = False
+        if self.entry is entry:
+            self.entry = None
+
+    def left_half_way(self, entry: Entry) -> None:
+        """A generator that was in the middle of a step was closed: the step stays open, and nothing goes on."""
+        self.core.stop(
+            f.StepOpen(
+                f"step {entry.step} was left half-way by a generator that was closed: don't yield inside a step, "
+                "yield what it came to behind it"
+            )
+        )
+
+    def tell_failure(self, step_id: str) -> None:
+        """A failure of this step that the agent may have handled is raised again, each one once."""
+        for failure in self.core.lineage.failures(step_id):
+            if failure.at not in self.order.heard:
+                self.order.heard.add(failure.at)
+                raise f.step_failure(step_id, failure.attempt, failure.error, transient=failure.transient)
+
+    def tell_step(self, step_id: str) -> Verb[None]:
+        """The same; but a step that was cancelled waits for its cancel again before it fails."""
+        for failure in self.core.lineage.failures(step_id):
+            if failure.at not in self.order.heard and failure.cut:
+                yield from self.core.until(lambda: False, failure.took_s + left_out_wait_s)
+        self.tell_failure(step_id)
+
+    # The run's end.
+
+    def stop_if_step_left(self) -> None:
+        """A run isn't complete while a step is open that another process began: what it did would be forgotten."""
+        if (opened := self.core.state.steps.open) is not None:
+            self.core.halt(
+                f.PlanChanged(
+                    f"step {opened.id} is open in the log, and today's code completes the run without it: "
+                    "enter it, or cancel the run"
+                )
+            )
+
+    def end(self, event: Event) -> Verb[NoReturn]:
+        """The agent says that the run is complete, or has failed. Raises StepOpen inside a step."""
+        self.core.alive()
+        if self.inside:
+            step = self.entry.step if self.entry else ""
+            raise f.StepOpen(f"step {step} is open: end the run behind it")
+        if isinstance(event, e.RunCompleted):
+            self.stop_if_step_left()
+        yield from self.core.append(event)
+        self.core.halt(f.Completed())
+
+
+WRITTEN: Final = {"once": "as a block (run.step)", "repeat": "as a loop (repeat=True)", "do": "by run.do"}
+"""How the agent's code has a step of each kind."""
+
+
+def done_text(step_id: str, name: str, key: str | int | None) -> str:
+    """What to write where a step that is complete was asked for again."""
+    begin = f"step {step_id} is complete, and a block isn't done twice: "
+    if key is None:
+        return begin + (
+            f"write `if not run.done({name!r}):` before it, and put what it leaves for later into run.memory; new code "
+            f"says `x = run.do({name!r}, fn)`, a loop `for x in run.each({name!r}, items):` and a key for each step"
+        )
+    return begin + (
+        f"write `for x in run.each({name!r}, items, key=…):`, which leaves out what is done, or "
+        f"`if not run.done({name!r}, {key!r}):` before it, and put what it leaves for later into run.memory"
+    )
+
+
+def id_of(name: str, key: str | int | None = None) -> str:
+    """The identity of a step that doesn't repeat."""
+    return name if key is None else f"{name}/{key}"
