@@ -665,12 +665,6 @@ MODULES: Final = {
 FOLDS: Final = ("status", "steps", "transcript", "memory", "plan", "prompt", "costs", "calls", "approvals", "inbox")
 
 
-INTERNAL: Final = frozenset(
-    {"plan_of", "note", "read_messages", "lend", "forget", "forget_lent", "check_memory", "drive"}
-)
-"""Methods of a run that its own parts use, not agents."""
-
-
 def signature(name: str, function: Callable[..., Any]) -> str:
     """How a function is called, annotations without quotes."""
     told = get_overloads(function)
@@ -718,9 +712,7 @@ def public_methods(cls: type) -> dict[str, Any]:
         for base in reversed(cls.__mro__)
         if base.__module__.startswith("runjournal.")
         for name, value in vars(base).items()
-        if not name.startswith(("_", "on_"))
-        and not (name in INTERNAL and base.__module__ in ("runjournal.engine.context", "runjournal.async_run"))
-        and (inspect.isfunction(value) or isinstance(value, classmethod))
+        if not name.startswith(("_", "on_")) and (inspect.isfunction(value) or isinstance(value, classmethod))
     }
 
 

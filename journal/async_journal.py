@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
 from runjournal.engine import failures as f
+from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
 
 from .async_run import AsyncDriver, AsyncRun
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
-from .runner import Claim, Runner, code_version
+from .runner import Runner, code_version
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -58,27 +59,23 @@ class AsyncJournal(Journal):
 class AsyncRunner(Runner):
     """Runs asyncio agents, each in a task of its own, so that a cancel that came from outside is known."""
 
-    def open_async(self, claim: Claim, code: str = "") -> AsyncRun:
-        """The run of a claim."""
-        driver = AsyncDriver(self.appending(claim))
-        return AsyncRun(self.caller(claim, driver, code), driver)
-
     async def run_async(self, agent: AsyncAgent, run_id: str) -> Json:
         """Go on with a run, or say how it ended."""
         code = code_version(agent)
         claim = self.claim(run_id, code=code)
         if claim is None:
             return self.outcome(run_id)
-        run, output = self.open_async(claim, code), list[Json]()
+        driver, output = AsyncDriver(self.appending(claim)), list[Json]()
+        parts = self.parts(claim, driver, code)
         with self.owned(claim):
-            self.triage(run.core, run.caller, run)
-            output.append(self._drive(await self._own(agent, run), run))
+            self.triage(parts)
+            output.append(self._drive(await self._own(agent, parts, driver), parts))
         return output[0] if output else self.outcome(run_id)
 
-    async def _own(self, agent: AsyncAgent, run: AsyncRun) -> Callable[[Any], Any]:
+    async def _own(self, agent: AsyncAgent, parts: RunParts, driver: AsyncDriver) -> Callable[[], Any]:
         """Call the agent, in a task; gives what returns what it returned, or raises what left it."""
-        core, steps = run.core, run.steps
-        task = asyncio.get_running_loop().create_task(_call(agent, run))
+        core, steps = parts.core, parts.steps
+        task = asyncio.get_running_loop().create_task(_call(agent, AsyncRun(parts, driver), driver))
         cancelled: BaseException | None = None
         while not task.done():
             try:
@@ -89,16 +86,16 @@ class AsyncRunner(Runner):
                 task.cancel()
         if steps.entry is not None and steps.entry.open:  # in a task that the agent left behind
             core.stop(f.StepOpen(f"the agent has ended, and step {steps.entry.step} is open in another task"))
-            await run.driver.break_step(steps.entry)
+            await driver.break_step(steps.entry)
         left = asyncio.CancelledError() if task.cancelled() else task.exception()
         stop = core.stopped or (f.stop_in(left) if left else None)
-        return lambda _: _outcome(task, stop, left, cancelled)
+        return lambda: _outcome(task, stop, left, cancelled)
 
 
-async def _call(agent: AsyncAgent, run: AsyncRun) -> Any:
+async def _call(agent: AsyncAgent, run: AsyncRun, driver: AsyncDriver) -> Any:
     TOOL_CONTEXT.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
     output = await agent(run)
-    await run.driver.end_step()
+    await driver.end_step()
     return output
 
 

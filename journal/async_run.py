@@ -16,9 +16,9 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overl
 
 from runjournal.engine import failures as f
 from runjournal.engine.callees import ModelOptions, Target
-from runjournal.engine.calls import Caller
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
+from runjournal.engine.parts import RunParts
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
@@ -244,25 +244,25 @@ def _ended(body: asyncio.Future[Any]) -> Ended:
     return ended
 
 
-def _awaited(method: V) -> V:
-    """A verb that is remembered until it has begun: a forgotten `await` is found at the end of its step."""
-
-    @functools.wraps(method)
-    def verb(run: AsyncRun, *args: Any, **kwargs: Any) -> Any:
-        made = method(run, *args, **kwargs)
-        about = args[0].name if args and isinstance(args[0], Tool) else f"run.{method.__name__}"
-        run.driver.made.append((about, made, run.steps.here))
-        return made
-
-    return cast("V", verb)
-
-
 class AsyncRun(Context):
     """A run that this process owns. An agent is an async function of it, called again after a crash."""
 
-    def __init__(self, caller: Caller, driver: AsyncDriver) -> None:
-        super().__init__(caller, self._call_from)
-        self.driver = driver
+    def __init__(self, parts: RunParts, driver: AsyncDriver) -> None:
+        super().__init__(parts, self._call_from)
+        self._driver = driver
+
+    @staticmethod
+    def _awaited(method: V) -> V:
+        """A verb that is remembered until it has begun: a forgotten `await` is found at the end of its step."""
+
+        @functools.wraps(method)
+        def verb(self: AsyncRun, *args: Any, **kwargs: Any) -> Any:
+            made = method(self, *args, **kwargs)
+            about = args[0].name if args and isinstance(args[0], Tool) else f"run.{method.__name__}"
+            self._driver.made.append((about, made, self._steps.here))
+            return made
+
+        return cast("V", verb)
 
     def _call_from(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A tool that was called as a function: to be awaited in the loop; a thread of `asyncio.to_thread` waits."""
@@ -276,7 +276,7 @@ class AsyncRun(Context):
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the run lives in."""
-        return self.driver.loop
+        return self._driver.loop
 
     # Steps.
 
@@ -309,7 +309,7 @@ class AsyncRun(Context):
     @_awaited
     async def call(self, tool: Tool[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a tool: its recorded outcome, or a live one; see `Run.call`."""
-        return await self.core.drive(self._call(tool, args, kwargs))
+        return await self._core.drive(self._call(tool, args, kwargs))
 
     @_awaited
     async def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
@@ -324,7 +324,7 @@ class AsyncRun(Context):
     @_awaited
     async def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model: paid for once; see `Run.model`. `call` may be a coroutine function."""
-        return await self.core.drive(self._model(name, request, call, how))
+        return await self._core.drive(self._model(name, request, call, how))
 
     # Waiting and ending.
 
@@ -338,18 +338,18 @@ class AsyncRun(Context):
     @_awaited
     async def signals(self) -> list[Json]:
         """The payloads of the inbox of the open step; see `Run.signals`."""
-        return await self.core.drive(self._signals())
+        return await self._core.drive(self._signals())
 
     @_awaited
     async def complete(self, output: Json) -> NoReturn:
         """End the run; see `Run.complete`."""
-        await self.core.drive(self._complete(output))
+        await self._core.drive(self._complete(output))
         raise AssertionError
 
     @_awaited
     async def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
         """End the run as failed; see `Run.fail`."""
-        await self.core.drive(self._fail(message, type))
+        await self._core.drive(self._fail(message, type))
         raise AssertionError
 
 

@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.engine import failures as f
 from runjournal.engine.callees import ModelOptions, Target
-from runjournal.engine.calls import Caller
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
 from runjournal.engine.driver import finished
+from runjournal.engine.parts import RunParts
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
@@ -164,13 +164,10 @@ AWAITED: Final = "make it a plain function, or the agent an async one, for Async
 
 
 class Run(Context):
-    """A run that this process owns. An agent is a function of it, called again after a crash.
+    """A run that this process owns. An agent is a function of it, called again after a crash."""
 
-    `memory` is its working memory, a mapping: copies come out, what is assigned inside a step is recorded.
-    """
-
-    def __init__(self, caller: Caller, driver: SyncDriver) -> None:
-        super().__init__(caller, lambda tool, args, kwargs: self.call(tool, *args, **kwargs))
+    def __init__(self, parts: RunParts, driver: SyncDriver) -> None:
+        super().__init__(parts, lambda tool, args, kwargs: self.call(tool, *args, **kwargs))
         self._driver = driver
 
     # Steps.
@@ -196,16 +193,16 @@ class Run(Context):
 
     def thread(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
         """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it."""
-        self.caller.entry()
+        self._caller.entry()
         context = contextvars.copy_context()
 
         def work() -> None:
             try:
                 context.run(fn, *args)
             except f.Mistake as mistake:  # it must not get lost with its thread
-                self.core.stop(mistake)
+                self._core.stop(mistake)
             except BaseException as error:
-                if not isinstance(error, f.Stop) and type(error) is not type(self.core.stopped):
+                if not isinstance(error, f.Stop) and type(error) is not type(self._core.stopped):
                     raise
             finally:
                 self._driver.threads.discard(thread)
@@ -222,12 +219,12 @@ class Run(Context):
 
         Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
-        result: R = self.drive(self._call(tool, args, kwargs))
+        result: R = self._parts.drive(self._call(tool, args, kwargs))
         return result
 
     def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
         """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
-        return self.drive(self.caller.parallel([self._bound(tool, (), kwargs) for tool, kwargs in asks]))
+        return self._parts.drive(self._caller.parallel([self._bound(tool, (), kwargs) for tool, kwargs in asks]))
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model: paid for once.
@@ -237,7 +234,7 @@ class Run(Context):
         `usage(answer)` and `cost(answer)` say what it took, {input, output, cache_read, cache_write} and {amount,
         currency}, where the answer doesn't. Raises CallFailed, NotInStep.
         """
-        return self.drive(self._model(name, request, call, how))
+        return self._parts.drive(self._model(name, request, call, how))
 
     # Waiting and ending.
 
@@ -253,14 +250,14 @@ class Run(Context):
 
         The step takes them if it completes.
         """
-        return self.drive(self._signals())
+        return self._parts.drive(self._signals())
 
     def complete(self, output: Json) -> NoReturn:
         """End the run; to return from the agent is the same. Raises StepOpen inside a step."""
-        self.drive(self._complete(output))
+        self._parts.drive(self._complete(output))
         raise AssertionError
 
     def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
         """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step."""
-        self.drive(self._fail(message, type))
+        self._parts.drive(self._fail(message, type))
         raise AssertionError

@@ -21,11 +21,11 @@ from runjournal.engine.budget import exceeded
 from runjournal.engine.callees import ToolTarget
 from runjournal.engine.calls import Caller
 from runjournal.engine.commands import Made
-from runjournal.engine.context import Context
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
 from runjournal.engine.order import TellingOrder
+from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, ambiguous, known
 from runjournal.engine.verdict import UNDECIDED, Verdict
@@ -161,10 +161,10 @@ class Runner:
         claim = self.claim(run_id, code=code)
         if claim is None:
             return self.outcome(run_id)
-        run, output = self.open(claim, code), list[Json]()
+        (run, parts), output = self.open(claim, code), list[Json]()
         with self.owned(claim):
-            self.triage(run.core, run.caller, run)
-            output.append(self._drive(agent, run))
+            self.triage(parts)
+            output.append(self._drive(partial(agent, run), parts))
         return output[0] if output else self.outcome(run_id)
 
     @contextmanager
@@ -188,18 +188,19 @@ class Runner:
                     self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
             raise
 
-    def open(self, claim: Claim, code: str = "") -> Run:
-        """The run of a claim."""
+    def open(self, claim: Claim, code: str = "") -> tuple[Run, RunParts]:
+        """The run of a claim, for its agent, and what it is made of."""
         driver = SyncDriver(self.appending(claim))
-        return Run(self.caller(claim, driver, code), driver)
+        parts = self.parts(claim, driver, code)
+        return Run(parts, driver), parts
 
-    def caller(self, claim: Claim, driver: Driver, code: str) -> Caller:
+    def parts(self, claim: Claim, driver: Driver, code: str) -> RunParts:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
-        return Caller(steps, Sender(order, partial(self.testify, run_id)))
+        return RunParts(Caller(steps, Sender(order, partial(self.testify, run_id))))
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """What appends as the owner of a claim."""
@@ -226,8 +227,9 @@ class Runner:
         if not ours:
             raise f.Fenced(f"run {run_id} has another owner")
 
-    def triage(self, core: Core, caller: Caller, run: Context) -> None:
+    def triage(self, parts: RunParts) -> None:
         """Before the agent is called: what is open in the open step and may not be sent again needs a word."""
+        core = parts.core
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
         unknown: dict[str, Verdict] = {}
@@ -237,7 +239,7 @@ class Runner:
                 event = core.lineage.event_at(call.args_seq)
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
-                verdict = run.drive(caller.verdict(call_id, target, args))
+                verdict = parts.drive(parts.caller.verdict(call_id, target, args))
                 if verdict in UNDECIDED:
                     unknown[call_id] = verdict
         if not unknown:
@@ -251,9 +253,9 @@ class Runner:
                 "message": f"{names} may have happened, and nobody knows",
                 "kind": "unknown",
             }
-            run.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
+            parts.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
             core.halt(f.Suspend("unsafe_in_flight"))
-        run.drive(core.append(e.RunWaiting(waits)))
+        parts.drive(core.append(e.RunWaiting(waits)))
         core.lineage.notify(waits)
         core.halt(f.Suspend())
 
@@ -263,12 +265,12 @@ class Runner:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         return found
 
-    def _drive(self, agent: Callable[[Any], Any], run: Context) -> Json:
+    def _drive(self, agent: Callable[[], Any], parts: RunParts) -> Json:
         """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
-        core, steps = run.core, run.steps
+        core, steps = parts.core, parts.steps
         outer = TOOL_CONTEXT.set(None)  # a run inside a step of another one: its tools aren't that step's
         try:
-            output = f.given_back("the agent", agent(run))
+            output = f.given_back("the agent", agent())
             core.alive()
             if steps.entry is not None:
                 raise f.StepOpen(  # noqa: TRY301 - as if the agent had raised it
@@ -280,12 +282,12 @@ class Runner:
             core.alive()
             if isinstance(error, f.BROKEN):  # the store's, in a read between two steps
                 raise
-            run.drive(core.append(self.ending(error, core)))
+            parts.drive(core.append(self.ending(error, core)))
             raise
         finally:
             TOOL_CONTEXT.reset(outer)
         steps.stop_if_step_left()
-        run.drive(core.append(e.RunCompleted(output)))
+        parts.drive(core.append(e.RunCompleted(output)))
         return output
 
     def ending(self, error: BaseException, core: Core) -> Event:

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, tells_unknown
 from runjournal.log.base import Event, RecordedEvent
-from runjournal.log.policies import EFFECT_FREE, STRICTNESS
-from runjournal.log.policies import REPEATABLE as REPEATABLE
+from runjournal.log.policies import EFFECT_FREE, REPEATABLE, STRICTNESS
 
 AnyStart: TypeAlias = e.ModelStarted | e.ToolStarted
 AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolFailed

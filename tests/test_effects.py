@@ -405,7 +405,7 @@ def test_a_run_that_dies_again_and_again_is_ended(journal: Journal, progress: bo
     runner, lives = Runner(journal, {}), 0
     journal.enqueue("k", run_id="r")
     while lives < 10 and (claim := runner.claim("r")) is not None:
-        run = runner.open(claim)
+        run, _ = runner.open(claim)
         if progress:
             run.do("part", lambda: None, key=lives)
         else:
@@ -528,7 +528,7 @@ def test_a_retry_begins_to_count_recoveries_anew(journal: Journal) -> None:
         runner = Runner(journal, {})
         claim = runner.claim(run_id)
         assert claim is not None
-        run = runner.open(claim)
+        run, _ = runner.open(claim)
         with run.step("s"):
             for n in range(30):
                 look(n)

@@ -369,7 +369,7 @@ def test_what_has_happened_in_a_scope_is_never_begun_again(journal: Journal) -> 
         run.do("a", pay)
         start = e.ToolStarted("rent", "pay", {}, "unsafe", read_only=False, on_unknown="fail", attempt=1)
         with run.step("b"), pytest.raises(CallEnded):
-            journal.append("r", [start], epoch=run.core.epoch)
+            journal.append("r", [start], epoch=run._core.epoch)
 
     journal.run(agent, run_id="r")
     assert 1 == len(events(journal, e.ToolStarted))

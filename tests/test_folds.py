@@ -19,8 +19,8 @@ from runjournal.log.base import RecordedEvent, data_of
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import answers_kept_max, children_kept_max, int_max, models_max, steps_recent_max
+from runjournal.log.policies import REPEATABLE
 from runjournal.projections import transcript
-from runjournal.projections.calls import REPEATABLE
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
 from runjournal.writing import checkpoints

@@ -111,7 +111,7 @@ def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
         claim = runner.claim("r")
         assert claim is not None
         with pytest.raises(Died):
-            agent(runner.open(claim))
+            agent(runner.open(claim)[0])
         clock.elapsed_s += 2 * lease_s
         with pytest.raises(RunFailed, match="unsafe_in_flight"):
             journal.run(agent, run_id="r")

@@ -170,7 +170,7 @@ def test_twenty_recoveries_of_one_attempt_are_the_bound():
         for _ in range(21):
             claim = runner.claim("r")
             assert claim is not None
-            run = runner.open(claim)
+            run, _ = runner.open(claim)
             with pytest.raises(Died):
                 agent(run)
             clock.elapsed_s += 2 * lease_s

@@ -47,9 +47,9 @@ class SyncLab(Lab):
         opened = runner.open
 
         def open_(*args: Any) -> Any:
-            run = opened(*args)
-            process.died = lambda: run.core.stop(Crash())  # type: ignore[method-assign]
-            return run
+            run, parts = opened(*args)
+            process.died = lambda: parts.core.stop(Crash())  # type: ignore[method-assign]
+            return run, parts
 
         runner.open = open_  # type: ignore[method-assign, assignment]
         return runner.run(agent, "r")

@@ -21,19 +21,17 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from runjournal.log import events as e
-from runjournal.log.base import BlobRef, Event, Json
-from runjournal.log.codec import dumps, plain
-from runjournal.log.shapes import kind_of
+from runjournal.log.base import Event, Json
+from runjournal.log.codec import plain
 from runjournal.projections.costs import Costs
-from runjournal.projections.plan import Plan, Task
-from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
+from runjournal.projections.plan import Task
+from runjournal.projections.transcript import Message
 
 from . import failures as f
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
-from .calls import Caller
 from .commands import Verb
-from .driver import finished
+from .parts import RunParts
 from .tools import Tool
 
 T = TypeVar("T")
@@ -42,13 +40,13 @@ T = TypeVar("T")
 class PlanView:
     """The plan: `tasks`, `next()`, and how to change it, inside a step."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
 
     @property
     def tasks(self) -> list[Task]:
         """All tasks, in order, as copies: {id, title, status, note?}."""
-        return self._context.plan_of(self._context.core.state.plan)
+        return self._parts.tasks()
 
     def next(self) -> Task | None:
         """The first task that is being done, else the first to do, or None."""
@@ -60,11 +58,11 @@ class PlanView:
 
     def set(self, tasks: Sequence[Task]) -> None:
         """The whole plan anew."""
-        self._context.note(e.PlanSet([plain(dict(task)) for task in tasks]))
+        self._parts.note(e.PlanSet([plain(dict(task)) for task in tasks]))
 
     def update(self, task: str | Task, status: str, note: str | None = None) -> None:
         """Give a task a status: todo, doing, done or dropped."""
-        self._context.note(e.PlanUpdated(task if isinstance(task, str) else task["id"], status, note))
+        self._parts.note(e.PlanUpdated(task if isinstance(task, str) else task["id"], status, note))
 
     def done(self, task: str | Task, note: str | None = None) -> None:
         """This task is done."""
@@ -74,64 +72,56 @@ class PlanView:
 class StateView:
     """The folded state as the agent may see it: inside a step base and overlay, outside the base alone."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
 
     @property
     def messages(self) -> list[Message]:
         """The messages of the context, in order."""
-        return self._context.read_messages()
+        return self._parts.messages()
 
     @property
     def memory(self) -> dict[str, Json]:
         """The working memory, as a copy."""
-        return dict(self._context.memory.items())
+        return dict(MemoryView(self._parts).items())
 
     @property
     def plan(self) -> PlanView:
         """The plan."""
-        return self._context.plan
+        return PlanView(self._parts)
 
     @property
     def costs(self) -> Costs:
         """What the run has spent, in this run: tokens and money."""
-        return Costs.load(copy.deepcopy(self._context.core.state.costs.dump()))
+        return Costs.load(copy.deepcopy(self._parts.core.state.costs.dump()))
 
     @property
     def completed(self) -> list[str]:
         """The ids of the last completed steps, oldest first."""
-        return list(self._context.core.state.steps.completed)
+        return list(self._parts.core.state.steps.completed)
 
 
 class MemoryView(MutableMapping[str, Json]):
     """`run.memory`: copies come out, events go in."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def _values(self) -> dict[str, Json]:
-        context = self._context
-        context.core.looked = True
-        memory = context.core.state.memory
-        return memory.view if context.steps.inside else memory.committed
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
 
     def __getitem__(self, key: str) -> Json:
-        value = self._values()[key]
-        if isinstance(value, BlobRef):
-            value = self._context.core.lineage.blob(value)
-        given = copy.deepcopy(value)
-        self._context.lend(key, given)
+        given = copy.deepcopy(self._parts.value(self._parts.memory()[key]))
+        if self._parts.steps.inside:
+            self._parts.lent.lend(key, given)
         return given
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._context.note(e.MemorySet(key, plain(value)))
-        self._context.forget(key)
+        self._parts.note(e.MemorySet(key, plain(value)))
+        self._parts.lent.forget(key)
 
     def __delitem__(self, key: str) -> None:
-        if key not in self._values():
+        if key not in self._parts.memory():
             raise KeyError(key)
-        self._context.note(e.MemoryDeleted(key))
-        self._context.forget(key)
+        self._parts.note(e.MemoryDeleted(key))
+        self._parts.lent.forget(key)
 
     def setdefault(self, key: str, default: Json = None) -> Json:
         """As a dict's; what it gives is a copy, too."""
@@ -140,74 +130,55 @@ class MemoryView(MutableMapping[str, Json]):
         return self[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values())
+        return iter(self._parts.memory())
 
     def __len__(self) -> int:
-        return len(self._values())
+        return len(self._parts.memory())
 
     def reset(self) -> None:
         """Forget all keys."""
-        self._context.note(e.MemoryReset())
+        self._parts.note(e.MemoryReset())
 
 
 class Context:
     """What both drivers' runs have in common: all but how they wait."""
 
-    def __init__(self, caller: Caller, call_here: CallHere) -> None:
+    def __init__(self, parts: RunParts, call_here: CallHere) -> None:
         self._call_here = call_here  # a tool that was called as a function, in the step of this context
-        self.core = caller.core
-        self.steps = caller.steps
-        self.caller = caller
-        self._lent: list[tuple[str, Any, bytes]] = []
-        self.memory = MemoryView(self)
-
-    def drive(self, verb: Verb[T]) -> T:
-        """Run a verb that blocks, or waits for nothing but appends."""
-        return finished(self.core.drive(verb))
+        self._parts = parts
+        self._core = parts.core
+        self._steps = parts.steps
+        self._caller = parts.caller
+        self._memory = MemoryView(parts)
 
     @property
     def id(self) -> str:
         """The run's id."""
-        return self.core.lineage.run_id
+        return self._core.lineage.run_id
 
     @property
     def input(self) -> Json:
         """What the run was queued with."""
-        return copy.deepcopy(self.core.lineage.input())
+        return copy.deepcopy(self._core.lineage.input())
 
     @property
     def state(self) -> StateView:
         """What the run knows: messages, memory, plan, costs, completed steps; to read."""
-        return StateView(self)
+        return StateView(self._parts)
+
+    @property
+    def memory(self) -> MemoryView:
+        """The working memory, a mapping: copies come out, what is assigned inside a step is recorded."""
+        return self._memory
 
     @property
     def plan(self) -> PlanView:
         """The plan, to read and, inside a step, to change: `set`, `update`, `done`."""
-        return PlanView(self)
-
-    def plan_of(self, plan: Plan) -> list[Task]:
-        """The tasks as this context sees them."""
-        self.core.looked = True
-        return [dict(task) for task in (plan.view if self.steps.inside else plan.base)]
-
-    def note(self, event: Event) -> None:
-        """Append an event of the context to the overlay of the open step. Raises NotInStep."""
-        self.core.alive()
-        if not self.steps.inside:
-            raise f.NotInStep("messages, memory and plan are written inside a step: `with run.step(name):`")
-        self.drive(self.core.append(event))
+        return PlanView(self._parts)
 
     def message(self, role: str, content: Json, *, message_id: str | None = None, raw: Json = None) -> None:
         """Append to the transcript: role is system, user, assistant or tool."""
-        self.note(e.MessageAppended(role, plain(content), message_id, raw=plain(raw)))
-
-    def read_messages(self) -> list[Message]:
-        """The messages of the context."""
-        self.core.looked = True
-        inside = self.steps.inside
-        return [
-            message for message in messages(self.core.lineage.records(CONTEXT_TYPES)) if inside or message.committed
-        ]
+        self._parts.note(e.MessageAppended(role, plain(content), message_id, raw=plain(raw)))
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.
@@ -215,20 +186,20 @@ class Context:
         Another one than was pinned before is pinned, too, and a note in the log names the layers that differ.
         """
         text = "\n\n".join(layers.values())
-        fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self.core.state.prompt
+        fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self._core.state.prompt
         if before.fingerprint != fingerprint:
             each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
             events: list[Event] = [e.PromptPinned(fingerprint, each, text)]
             if before.fingerprint is not None:
                 differ = ", ".join(before.changed_layers(each)) or "their order"
                 events.append(e.NoteAdded(f"the system prompt isn't the one pinned before: {differ}", "prompt_changed"))
-            self.core.alive()
-            self.drive(self.core.append(*events))
+            self._core.alive()
+            self._parts.drive(self._core.append(*events))
         return text
 
     def _signals(self) -> Verb[list[Json]]:
         """What had arrived when the attempt began; it is on record that the step has seen it."""
-        core, entry = self.core, self.caller.entry()
+        core, entry = self._core, self._caller.entry()
         opened = core.state.steps.open
         if opened is None or opened.id != entry.step:
             return []
@@ -243,36 +214,36 @@ class Context:
 
     def done(self, name: str, key: str | int | None = None) -> bool:
         """Whether this step is complete; then the agent has passed it."""
-        return self.steps.has_done(name, key)
+        return self._steps.has_done(name, key)
 
     def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
         """The items whose step is still to be done: a loop that gives each its step survives a crash."""
         return (item for item in items if not self.done(name, key(item)))
 
     def _block(self, asked: Asked) -> StepBlock:
-        return StepBlock(self.steps, asked, self._call_here, self.check_memory, self.forget_lent)
+        return StepBlock(self._steps, asked, self._call_here, self._parts.lent.check, self._parts.lent.clear)
 
     @contextmanager
     def _asked(self, name: str, key: str | int | None, *, repeat: bool) -> Generator[StepBlock]:
         """The block of a step that is asked for, and that it has had its turn."""
-        step_id, kind, blind = self.steps.plan_step(name, key, repeat=repeat)
-        uses = self.core.state.steps.uses.get(name, 0) if repeat else 0
+        step_id, kind, blind = self._steps.plan_step(name, key, repeat=repeat)
+        uses = self._core.state.steps.uses.get(name, 0) if repeat else 0
         yield self._block(Asked(step_id, name, kind, key, blind))
         if repeat:
-            self.steps.turns[name] = uses + 1
+            self._steps.turns[name] = uses + 1
 
     async def _do(self, name: str, key: str | int | None, body: Callable[[], Awaitable[Json]]) -> Any:
         """A step that gives back its recorded result, made by `body` once."""
-        step_id, done = self.steps.plan_do(name, key)
+        step_id, done = self._steps.plan_do(name, key)
         if not done:
             async with self._block(Asked(step_id, name, "do", key)) as block:
                 block.result = f.given_back(f"the function of step {name}", await body())
-        self.steps.passed.add(step_id)
-        return copy.deepcopy(self.steps.result_of(step_id))
+        self._steps.passed.add(step_id)
+        return copy.deepcopy(self._steps.result_of(step_id))
 
     def _made(self, name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Awaitable[Any]]:
         """What makes the result of a `do`."""
-        return lambda: self.core.driver.value(f"the function of step {name}", fn(*args))
+        return lambda: self._core.driver.value(f"the function of step {name}", fn(*args))
 
     # Calls and questions.
 
@@ -282,25 +253,25 @@ class Context:
         """A call of a tool as the engine takes it: the target, its args by name, its own key."""
         bound = tool.bind(args, kwargs)
         target = ToolTarget(tool)
-        self.core.driver.check(target)
+        self._core.driver.check(target)
         return target, bound, tool.own_key(bound)
 
     def _call(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verb[Any]:
-        return self.caller.call(*self._bound(tool, args, kwargs))
+        return self._caller.call(*self._bound(tool, args, kwargs))
 
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
         target = ModelTarget(name, call, **how)
-        self.core.driver.check(target)
-        return self.caller.call(target, {"request": plain(request)})
+        self._core.driver.check(target)
+        return self._caller.call(target, {"request": plain(request)})
 
     async def _ask(self, action: str, key: str | int | None, reason: str, args: dict[str, Json]) -> dict[str, Json]:
         """A question; outside a step it is a step of its own."""
         stored: dict[str, Json] = plain(args)
 
         async def answer() -> dict[str, Json]:
-            return await self.core.drive(self.caller.ask(action, stored, reason))
+            return await self._core.drive(self._caller.ask(action, stored, reason))
 
-        if self.steps.inside:
+        if self._steps.inside:
             return await answer()
         given: dict[str, Json] = await self._do(f"ask {action}", key, answer)
         return given
@@ -308,29 +279,7 @@ class Context:
     # The run's end.
 
     def _complete(self, output: Json) -> Verb[NoReturn]:
-        return self.steps.end(e.RunCompleted(f.given_back("the agent", output)))
+        return self._steps.end(e.RunCompleted(f.given_back("the agent", output)))
 
     def _fail(self, message: str, type: str) -> Verb[NoReturn]:
-        return self.steps.end(e.RunFailed({"type": type, "message": message}, [], "error"))
-
-    # Values that were handed out.
-
-    def lend(self, key: str, value: Json) -> None:
-        """Remember what was handed out, to see at the step's end whether it was changed in place."""
-        if kind_of(value) in (dict, list) and self.steps.inside:
-            self._lent.append((key, value, dumps(value)))
-
-    def forget(self, key: str) -> None:
-        """The key was assigned: what was handed out before counts no more."""
-        self._lent = [lent for lent in self._lent if lent[0] != key]
-
-    def forget_lent(self) -> None:
-        """The step is over: what it was given counts no more."""
-        self._lent.clear()
-
-    def check_memory(self) -> None:
-        """Raise MemoryMutated if a value was changed in place."""
-        lent, self._lent = self._lent, []
-        for key, value, before in lent:
-            if dumps(value) != before:
-                raise f.MemoryMutated(f"run.memory[{key!r}] was changed in place: assign it, so that the log knows")
+        return self._steps.end(e.RunFailed({"type": type, "message": message}, [], "error"))

@@ -27,6 +27,7 @@ from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protoco
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.policies import TOOL_POLICIES, ToolPolicy
 from runjournal.log.store import Transaction
 
 from .failures import NotInRun
@@ -35,7 +36,6 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-Policy = Literal["transactional", "idempotent", "keyed", "unsafe"]
 Word = tuple[str, Json]
 """What a hook says: ("happened", result), ("did_not_happen", None) or ("unknown", None)."""
 
@@ -229,9 +229,8 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature:
 
 def _check(made: Tool[..., Any]) -> None:
     parameters = _signature(made.fn).parameters
-    policies = ("transactional", "idempotent", "keyed", "unsafe")
-    if made.policy not in policies:
-        raise InvalidArgument(f"{made.name}: policy: expected one of {', '.join(policies)}, got {made.policy!r}")
+    if made.policy not in TOOL_POLICIES:
+        raise InvalidArgument(f"{made.name}: policy: expected one of {', '.join(TOOL_POLICIES)}, got {made.policy!r}")
     if made.read_only and made.policy != "idempotent":
         raise InvalidArgument(f"{made.name}: a read-only tool is idempotent; leave the policy out or say so")
     if made.on_unknown not in ("fail", "ask"):
@@ -283,7 +282,7 @@ def tool(
     fn: Callable[..., Any] | None = None,
     /,
     *,
-    policy: Policy | None = None,
+    policy: ToolPolicy | None = None,
     read_only: bool = False,
     name: str = "",
     **how: Any,

@@ -5,7 +5,11 @@ A model call is told of as if it had a policy of its own, `model`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
+
+ToolPolicy: TypeAlias = Literal["transactional", "idempotent", "keyed", "unsafe"]
+TOOL_POLICIES: Final[tuple[ToolPolicy, ...]] = get_args(ToolPolicy)
+"""What a tool of this package may be."""
 
 POLICIES: Final = ("transactional", "idempotent", "keyed", "outbox", "unsafe")
 """What a tool may be, as its events say it."""

@@ -29,6 +29,8 @@ from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
 from runjournal.engine.callees import ModelTarget, ToolTarget, digest
 from runjournal.engine.calls import LIVE, Caller
+from runjournal.engine.driver import Driver
+from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import Tool as ProductTool
 from runjournal.engine.tools import call_key
 from runjournal.journal import Journal as Product_
@@ -474,10 +476,10 @@ class LabRunner(Runner):
         self.log.ownership.leases._held.clear()  # no lease runs out here, so it is taken as if it had: ask the store
         super().check_lease(run_id, epoch)
 
-    def open(self, claim: Claim, code: str = "") -> Any:
-        run = super().open(claim, code)
-        self.bound(run.caller.sender)
-        return run
+    def parts(self, claim: Claim, driver: Driver, code: str) -> RunParts:
+        parts = super().parts(claim, driver, code)
+        self.bound(parts.caller.sender)
+        return parts
 
     def bound(self, sender: Sender) -> None:
         ending = sender._ending
@@ -500,11 +502,6 @@ class LabRunner(Runner):
 
 class AsyncLabRunner(LabRunner, AsyncRunner):
     """The same for asyncio agents."""
-
-    def open_async(self, claim: Claim, code: str = "") -> Any:
-        run = super().open_async(claim, code)
-        self.bound(run.caller.sender)
-        return run
 
 
 def on_a_loop(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -1,0 +1,92 @@
+"""The parts that a run is made of: for its verbs, its views and its runner. An agent sees none of them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from runjournal.log.base import BlobRef, Event, Json
+from runjournal.log.codec import dumps
+from runjournal.log.shapes import kind_of
+from runjournal.projections.plan import Task
+from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
+
+from . import failures as f
+from .calls import Caller
+from .commands import Verb
+from .driver import finished
+
+T = TypeVar("T")
+
+
+class LentValues:
+    """Values of the memory that a step was given, as they were then: one that is changed in place is told to no log."""
+
+    def __init__(self) -> None:
+        self._lent: list[tuple[str, Any, bytes]] = []
+
+    def lend(self, key: str, value: Json) -> None:
+        """Remember what was handed out."""
+        if kind_of(value) in (dict, list):
+            self._lent.append((key, value, dumps(value)))
+
+    def forget(self, key: str) -> None:
+        """The key was assigned: what was handed out before counts no more."""
+        self._lent = [lent for lent in self._lent if lent[0] != key]
+
+    def clear(self) -> None:
+        """The step is over: what it was given counts no more."""
+        self._lent.clear()
+
+    def check(self) -> None:
+        """Raise MemoryMutated if a value was changed in place."""
+        lent, self._lent = self._lent, []
+        for key, value, before in lent:
+            if dumps(value) != before:
+                raise f.MemoryMutated(f"run.memory[{key!r}] was changed in place: assign it, so that the log knows")
+
+
+class RunParts:
+    """The parts of one run in one process, and what several of them do together."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.core = caller.core
+        self.steps = caller.steps
+        self.caller = caller
+        self.lent = LentValues()
+
+    def drive(self, verb: Verb[T]) -> T:
+        """Run a verb that blocks, or waits for nothing but appends."""
+        return finished(self.core.drive(verb))
+
+    # The context: inside a step what the step has made of it, outside what is committed.
+
+    def note(self, event: Event) -> None:
+        """Append an event of the context to the overlay of the open step. Raises NotInStep."""
+        self.core.alive()
+        if not self.steps.inside:
+            raise f.NotInStep("messages, memory and plan are written inside a step: `with run.step(name):`")
+        self.drive(self.core.append(event))
+
+    def memory(self) -> dict[str, Json]:
+        """The working memory; values held out of line are references."""
+        self.core.looked = True
+        memory = self.core.state.memory
+        return memory.view if self.steps.inside else memory.committed
+
+    def value(self, value: Json) -> Json:
+        """A value of it, if that is held out of line, too."""
+        return self.core.lineage.blob(value) if isinstance(value, BlobRef) else value
+
+    def tasks(self) -> list[Task]:
+        """The tasks of the plan."""
+        self.core.looked = True
+        plan = self.core.state.plan
+        return [dict(task) for task in (plan.view if self.steps.inside else plan.base)]
+
+    def messages(self) -> list[Message]:
+        """The messages of the transcript."""
+        self.core.looked = True
+        inside = self.steps.inside
+        return [
+            message for message in messages(self.core.lineage.records(CONTEXT_TYPES)) if inside or message.committed
+        ]
