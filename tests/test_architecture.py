@@ -208,6 +208,26 @@ def long_modules(sources: Sources) -> list[str]:
     return [f"{path} has {count} lines of code" for path, count in counts.items() if count > LINES_MAX]
 
 
+EVENTS, FAILURES = "journal/log/events.py", "journal/engine/failures.py"
+NAMESAKES = {"RunCancelled", "RunFailed", "RunWaiting", "StepFailed"}
+"""Each is an event, and the exception by which whoever runs the agent, or the agent, is told of it."""
+
+
+def namesakes(sources: Sources) -> list[str]:
+    """Classes of one name, nested and private ones too, but for an event and the exception that tells of it."""
+    places: dict[str, list[str]] = {}
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    return [
+        f"{name} is the name of several classes: {', '.join(found)}"
+        for name, found in places.items()
+        if len(found) > 1
+        and not (name in NAMESAKES and sorted([FAILURES, EVENTS]) == sorted(each.partition(":")[0] for each in found))
+    ]
+
+
 def unclear_facade(sources: Sources) -> list[str]:
     """A stub of the façade that isn't `from <module> import <name> as <name>`, a name a line, or says a name twice."""
     path, names, found = "journal/__init__.pyi", list[str](), list[str]()
@@ -308,6 +328,7 @@ RULES = [
     strayed_third_parties,
     long_modules,
     strayed_bounds,
+    namesakes,
     unclear_facade,
     open_doors,
 ]
@@ -517,6 +538,34 @@ def test_no_bounds_are_there():
         if not re.search(rf"^.*\b{name}\b.*=", checkout()[path], re.MULTILINE)
     ]
     assert [] == gone
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"cli/show.py": "class Costs:\n    pass"},
+        {"cli/show.py": "class A:\n    class Costs:\n        pass"},
+        {"cli/show.py": "def f():\n    class Costs:\n        pass"},
+        {"cli/show.py": "class _Costs:\n    pass\nclass B:\n    class _Costs:\n        pass"},
+        {EVENTS: "class RunFailed:\n    pass", "cli/show.py": "class RunFailed:\n    pass"},
+        {EVENTS: "class RunQueued:\n    pass", FAILURES: "class RunQueued:\n    pass"},
+        {EVENTS: "class RunFailed:\n    pass\nclass RunFailed:\n    pass"},
+    ],
+)
+def test_namesakes(planted):
+    """Two classes of one name are found, wherever they stand; an event and its exception may share theirs."""
+    ours = {**CLEAN, "projections/costs.py": "class Costs:\n    pass"}
+    told = {EVENTS: "class RunFailed:\n    pass", FAILURES: "class RunFailed:\n    pass"}
+    assert [] == namesakes({**ours, **told})
+    assert 1 == len(namesakes({**ours, **planted}))
+
+
+def test_namesakes_are_there():
+    """Every name that an event and an exception may share is that of both."""
+    events, failures = checkout()[EVENTS], checkout()[FAILURES]
+    assert [] == [
+        name for name in sorted(NAMESAKES) if f"\nclass {name}(" not in events or f"\nclass {name}(" not in failures
+    ]
 
 
 def test_limits_are_used():
