@@ -59,7 +59,7 @@ class AsyncRunner(Runner):
     """Runs asyncio agents, each in a task of its own, so that a cancel that came from outside is known."""
 
     def open_async(self, claim: Claim, code: str = "") -> AsyncRun:
-        """The run of a claim."""
+        """Return the run of a claim."""
         driver = AsyncDriver(self.appending(claim))
         return AsyncRun(self.caller(claim, driver, code), driver)
 
@@ -76,7 +76,7 @@ class AsyncRunner(Runner):
         return output[0] if output else self.outcome(run_id)
 
     async def _own(self, agent: AsyncAgent, run: AsyncRun) -> Callable[[Any], Any]:
-        """Call the agent, in a task; gives what returns what it returned, or raises what left it."""
+        """Call the agent, in a task; return a function that returns what the agent returned, or raises what left it."""
         core, steps = run.core, run.steps
         task = asyncio.get_running_loop().create_task(_call(agent, run))
         cancelled: BaseException | None = None

@@ -263,14 +263,15 @@ def silent_methods(sources: Sources) -> list[str]:
     found = []
     for each in classes:
         own = family(each)
-        has = {name for above in own for name in _methods(above)}
+        has = {name for above in own for name in _members(above)}
         described = {
             name
             for above in [*own, *(protocol for protocol in protocols if set(_methods(protocol)) <= has)]
             for name, method in _methods(above).items()
             if ast.get_docstring(method)
         }
-        found += [f"{each.name}.{name} says nothing" for name in _methods(each) if name not in described]
+        if not each.name.startswith("_"):
+            found += [f"{each.name}.{name} says nothing" for name in _methods(each) if name not in described]
     return found
 
 
@@ -287,6 +288,15 @@ def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctio
     """The public methods that a class defines itself, by name; of overloads, the one that is no stub."""
     functions = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return {each.name: each for each in functions if not each.name.startswith("_")}
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    """All that a class defines or sets by name: a protocol's property may be an attribute of who implements it."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    names |= {
+        each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    }
+    return names | set(_methods(node))
 
 
 UNPLAIN = re.compile(r"\b(gives|gave|given\s+back)\b", re.IGNORECASE)

@@ -92,7 +92,7 @@ class _Patient:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the store says of itself."""
+        """Return what the store says of itself."""
         if self._info is None:
             self._info = self.store.info()
         return self._info
