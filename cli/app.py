@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Keep": {
         "export": ("transfer:export", "Write runs out, to be imported elsewhere with the same hashes."),
         "db": ("db:db", "The store itself: info, backup, rebuild, migrate."),
-        "checkpoint": ("checkpoint:checkpoint", "Snapshots of folded state: list, show, prune."),
+        "checkpoint": ("checkpoint:checkpoint", "Checkpoints of folded state: list, show, prune."),
         "schema": ("schema:schema", "Print the JSON Schema of the event types."),
         "config": ("config:config", "Tell every option, its value, where it came from; and every limit."),
         "completion": ("begin:completion", "Print the completion script of a shell."),
