@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Keep": {
         "export": ("transfer:export", "Write runs out, to be imported elsewhere with the same hashes."),
         "db": ("db:db", "The store itself: info, backup, rebuild, migrate."),
-        "checkpoint": ("checkpoint:checkpoint", "Snapshots of folded state: list, show, prune."),
+        "checkpoint": ("checkpoint:checkpoint", "Checkpoints of folded state: list, show, prune."),
         "schema": ("schema:schema", "Print the JSON Schema of the event types."),
         "config": ("config:config", "Tell every option, its value, where it came from; and every limit."),
         "completion": ("begin:completion", "Print the completion script of a shell."),
@@ -54,7 +54,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 
 @dataclass(slots=True)
 class App:
-    """What the options that every command has say; `source`: what has named the store, an option or a variable."""
+    """The options that every command has. `source`: what has named the store, an option or a variable."""
 
     db: str = "runjournal.db"
     output: str = "table"
@@ -64,17 +64,17 @@ class App:
 
     @property
     def plain(self) -> bool:
-        """Whether people read the output; programs get JSON."""
+        """Return whether people read the output; programs get JSON."""
         return self.output == "table"
 
     @property
     def path(self) -> str | None:
-        """The file that the store is in, if it is in one."""
+        """Return the file that the store is in, if it is in one."""
         path = self.db.removeprefix("sqlite:").removeprefix("//")
         return None if _is_url(path) else path
 
     def check_there(self) -> None:
-        """Raise StoreUnavailable, saying what makes one, where there is no file."""
+        """Raise StoreUnavailable if there is no file; its text says which command makes one."""
         from runjournal.log.errors import StoreUnavailable
 
         if self.path is not None and not os.path.lexists(self.path):
@@ -83,7 +83,7 @@ class App:
 
     @contextlib.contextmanager
     def open(self, *, create: bool = False) -> Generator[Logbook]:
-        """The journal; only what writes makes a new one. An error of a run that isn't there says where it isn't."""
+        """Open the journal; only what writes makes a new one. If a run isn't there, the error names the store."""
         from runjournal.log.errors import RunNotFound
         from runjournal.logbook import Logbook
 
@@ -98,13 +98,13 @@ class App:
                 raise
 
     def typed(self, command: str) -> str:
-        """A command as it must be typed to reach this store: with its --db, if that was given on the command line."""
+        """Return a command as it must be typed to reach this store: with its --db, if the command line had one."""
         if self.source != "--db" or not command.startswith("runjournal ") or " --db " in command:
             return command
         return f"runjournal --db {shlex.quote(self.db)} {command.removeprefix('runjournal ')}"
 
     def say(self, text: str) -> None:
-        """Prose, for people only: on stderr, and not beside JSON."""
+        """Say something to people only: on stderr, and not beside JSON."""
         if self.plain:
             before, next_, command = text.partition("next: ")
             click.echo(line(before + next_ + self.typed(command)), err=True)
@@ -139,7 +139,7 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def _shared(*, root: bool) -> list[click.Parameter]:
-    """The shared options. Only the group's read the environment: what stands in the command line beats it."""
+    """Add the shared options. Only the group's read the environment: what stands in the command line beats it."""
 
     def option(*names: str, field: str, env: str, **more: Any) -> click.Option:
         return click.Option(
@@ -162,7 +162,7 @@ def _shared(*, root: bool) -> list[click.Parameter]:
 
 
 def color_of(app: App, stream: Any) -> bool:
-    """Whether output to a stream is coloured: the option, then the environment, then whether it is a terminal."""
+    """Return whether output to a stream is coloured: by the option, then the environment, then if it is a terminal."""
     env = os.environ
     if app.color is not None:
         return app.color
@@ -182,7 +182,6 @@ class _Helpful:
     examples: Sequence[tuple[str, str]] = ()
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Usage, what it does, examples, options."""
         formatter.width = min(formatter.width, 100)
         command: Any = self
         command.format_usage(ctx, formatter)
@@ -214,7 +213,7 @@ class CommandGroup(_Helpful, click.Group):
         self.params += _shared(root=False)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands, then the options."""
+        """Write the commands, then the options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
@@ -228,11 +227,11 @@ class Root(CommandGroup):
         self.params += _shared(root=True)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, by section."""
+        """Return the names of the commands, by section."""
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a command."""
+        """Load a command, when it is called."""
         for section in COMMANDS.values():
             if cmd_name in section:
                 module, _, attribute = section[cmd_name][0].partition(":")
@@ -243,7 +242,7 @@ class Root(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or an error that says which one may have been meant."""
+        """Return the command, or raise an error that says which one may have been meant."""
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
             import difflib
 
@@ -253,7 +252,7 @@ class Root(CommandGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section, without loading any."""
+        """Write the commands by section, without loading any."""
         for title, section in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()], col_max=14)
@@ -266,7 +265,7 @@ class Root(CommandGroup):
         standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
         **extra: Any,
     ) -> NoReturn:
-        """Run, and exit with the code that `exits` gives."""
+        """Run the command line, and exit with the code that `exits` returns."""
         words = list(sys.argv[1:] if args is None else args)
         app = App(output=_output_in(words))
         extra = {"obj": app, "auto_envvar_prefix": "RUNJOURNAL"} | extra
@@ -281,7 +280,7 @@ class Root(CommandGroup):
 
 
 def _output_in(words: Sequence[str]) -> str:
-    """The format that a command line asks for, if that can be seen before it is parsed: its errors need it too."""
+    """Return the format that a command line asks for, seen before it is parsed: its errors need it too."""
     found = os.environ.get("RUNJOURNAL_OUTPUT", "table")
     for place, word in enumerate(words):
         if word in ("-o", "--output"):
@@ -292,7 +291,7 @@ def _output_in(words: Sequence[str]) -> str:
 
 
 def command(name: str, *, examples: Sequence[tuple[str, str]], **more: Any) -> Callable[[Callable[..., Any]], Command]:
-    """Make a function a command; it gives its exit code, or None for 0."""
+    """Make a function a command; the function returns its exit code, or None for 0."""
     return click.command(name, cls=Command, examples=examples, **more)
 
 

@@ -1,4 +1,4 @@
-"""`runjournal checkpoint`: snapshots of folded state. They can always be dropped: the log has all that is in them."""
+"""`runjournal checkpoint`: checkpoints of folded state. They can always be dropped: the log has all that is in them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _COLUMNS: Final = (Column("SEQ", right=True), Column("BYTES", right=True), Colum
 @group(
     "checkpoint",
     examples=[
-        ("runjournal checkpoint ls @last", "a run's snapshots, and whether they can be used"),
+        ("runjournal checkpoint ls @last", "a run's checkpoints, and whether they can be used"),
         ("runjournal checkpoint show @last", "what the newest one knows"),
         ("runjournal checkpoint prune --all", "drop them; the next fold starts from the first event"),
     ],
 )
 def checkpoint() -> None:
-    """Snapshots of folded state: list, show, prune."""
+    """Checkpoints of folded state: list, show, prune."""
 
 
 @checkpoint.command("ls", epilog=HELP, examples=[("runjournal checkpoint ls report-42", "newest first")])
 @click.argument("run")
 @pass_app
 def ls(app: App, run: str) -> int:
-    """List the snapshots of a run, newest first."""
+    """List the checkpoints of a run, newest first."""
     from runjournal.writing.checkpoints import problem
 
     from .refs import run_id_of
@@ -62,7 +62,7 @@ def _json(item: tuple[Checkpoint, str | None]) -> dict[str, Any]:
 @click.argument("run")
 @pass_app
 def show(app: App, run: str) -> int:
-    """Show what the newest usable snapshot of a run knows (at or before RUN@SEQ)."""
+    """Show what the newest usable checkpoint of a run knows (at or before RUN@SEQ)."""
     from runjournal.projections.state import RunState
     from runjournal.writing.checkpoints import newest, summary
 
@@ -87,7 +87,7 @@ def show(app: App, run: str) -> int:
 @click.option("--seq", type=click.IntRange(min=1), help="Only the one at this seq.")
 @pass_app
 def prune(app: App, run: str | None, seq: int | None, *, every: bool) -> int:
-    """Drop snapshots. No state is lost: it is folded from the log again."""
+    """Drop checkpoints. No state is lost: it is folded from the log again."""
     from .refs import run_id_of
 
     if (run is None) != every:

@@ -1,4 +1,4 @@
-"""An event in one line, and a message in a few: what people see of the log. Everything given back is safe to show."""
+"""An event in one line, and a message in a few: what people see of the log. Every text returned is safe to show."""
 
 from __future__ import annotations
 

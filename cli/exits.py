@@ -49,7 +49,7 @@ _ADVICE: Final = {
 
 
 def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
-    """Call a command; gives its exit code. An error is told on stderr, as JSON if `as_json()` says so."""
+    """Call a command; return its exit code. An error is told on stderr, as JSON if `as_json()` says so."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = functools.partial(_warn, as_json)
@@ -93,7 +93,7 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _explain(error: Exception) -> tuple[int, str, str]:
-    """The exit code, the stable name and the text of an error."""
+    """Return the exit code, the stable name and the text of an error."""
     from runjournal.log.errors import AppendRefused, JournalError, StoreUnavailable  # not for --help
 
     if isinstance(error, JournalError):
@@ -125,6 +125,6 @@ def line_by_line(text: str) -> str:
 
 
 def _let_go_of_stdout() -> None:
-    """Nobody reads it any more: what is still buffered must not raise again when Python exits."""
+    """Point stdout elsewhere: nobody reads it any more, and what is still buffered must not raise when Python exits."""
     with contextlib.suppress(OSError, ValueError):  # a test's stdout has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

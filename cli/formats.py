@@ -9,7 +9,7 @@ from typing import Final
 from .safe import line
 
 UNKNOWN: Final = "1970-01-01T00:00:00.000000Z"
-"""The time that an importer gives to events that have none."""
+"""The time that an importer sets on events that have none."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
@@ -43,7 +43,7 @@ def when(text: str | None) -> str:
 
 
 def money(text: str, places_max: int | None = None) -> str:
-    """Money as people read it: no zeros at its end but for two places; rounded to `places_max`, if that is given."""
+    """Money as people read it: no zeros at its end but for two places; rounded to `places_max`, if that is passed."""
     value = Decimal(text)
     places = max(0, -int(value.normalize().as_tuple().exponent))
     places = places if places_max is None else min(places, places_max)

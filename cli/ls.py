@@ -105,7 +105,7 @@ def _whole(head: Head) -> str:
 
 
 def _short(journal: Logbook) -> Callable[[Head], str]:
-    """Gives the shortest names that other commands take too, those of sub-agents behind a space."""
+    """Return the shortest names that other commands take too, those of sub-agents behind a space."""
     from .refs import shortened
 
     return lambda head: " " * (head.parent_run_id is not None) + shortened(journal, head)

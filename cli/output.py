@@ -226,7 +226,7 @@ def records(
     row: Callable[[T], Sequence[object]],
     as_json: Callable[[T], Any],
 ) -> int:
-    """Write many things of one kind in the format asked for; gives how many there were."""
+    """Write many things of one kind in the format asked for; return how many there were."""
     counted = Counted(items)
     if app.output == "table":
         emit(app, table(columns, (row(item) for item in counted)))

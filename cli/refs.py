@@ -38,7 +38,7 @@ class Ref(NamedTuple):
 
 
 def resolve(journal: Logbook, text: str) -> Ref:
-    """What a reference names. Raises RunNotFound, InvalidArgument, UsageError."""
+    """Return what a reference names. Raises RunNotFound, InvalidArgument, UsageError."""
     name, at = text, ""
     if text.rfind("@") > 0:
         name, _, at = text.rpartition("@")
@@ -47,7 +47,7 @@ def resolve(journal: Logbook, text: str) -> Ref:
 
 
 def run_id_of(journal: Logbook, text: str) -> str:
-    """The run that a reference names, where an event makes no sense. Raises as `resolve`."""
+    """Return the run that a reference names, where an event makes no sense. Raises as `resolve`."""
     ref = resolve(journal, text)
     if ref.at is not None:
         raise click.UsageError(f"expected a run, got one of its events: {line(text, 60)}; leave out what follows the @")

@@ -84,7 +84,7 @@ def _or_blob(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole(known: dict[str, type[Any]]) -> dict[str, Any]:
-    """One document for all events, as `show --events` gives them; events of other types are let through."""
+    """One document for all events, as `show --events` prints them; events of other types are let through."""
     return {
         "$schema": DRAFT,
         "$id": "urn:runjournal:events:1",

@@ -52,7 +52,7 @@ class Span:
     inner: list[Span] = field(default_factory=list["Span"])
 
     def end(self, record: RecordedEvent, status: str, note: str = "") -> None:
-        """It ended with this event."""
+        """End the span with this event."""
         self.ended_at, self.status, self.note = record.at, status, note
 
 

@@ -21,7 +21,7 @@ _PLAIN: Final = (
 
 
 def state_lines(found: dict[str, Any]) -> Iterator[str]:
-    """A state, as `looking.states.state_as_json` gives it, for people."""
+    """A state, as `looking.states.state_as_json` returns it, for people."""
     yield f"{styled(line(found['run_id']), 'title')} after event {found['seq']}"
     for name in _PLAIN:
         if found[name] not in (None, ""):

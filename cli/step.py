@@ -37,7 +37,7 @@ _HELP: Final = (
 
 
 def walk(app: App, journal: Logbook, run_id: str, at: int | None, *, force: bool) -> int:
-    """Walk through a run from an event on, the first by default; gives the exit code."""
+    """Walk through a run from an event on, the first by default; return the exit code."""
     from .stepper import Stepper
 
     session = _Session(app, Stepper(journal, run_id, force=force), color=color_of(app, sys.stdout))

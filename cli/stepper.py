@@ -37,7 +37,7 @@ class Stepper:
 
     @property
     def last(self) -> int:
-        """The seq of the newest event, now."""
+        """Return the seq of the newest event, now."""
         return self._journal.head(self._run_id).head_seq
 
     def go(self, seq: int, progress: Progress | None = None) -> Position:
@@ -52,12 +52,12 @@ class Stepper:
         return Position(record, [change for change in changes if change.path not in _EVERY_EVENT])
 
     def at(self, seq: int, progress: Progress | None = None) -> dict[str, Any]:
-        """The state after another event, as JSON; the place stays."""
+        """Return the state after another event, as JSON; the place stays."""
         folding.checked_seq(self._journal.head(self._run_id), seq)
         return _snapshot(self._folded(self._copied(seq), seq, progress))
 
     def _copied(self, upto: int) -> RunState:
-        """The newest state at hand at or before a seq, for the taking."""
+        """Return a copy of the newest state at hand at or before a seq."""
         kept = max((place for place in self._kept if place <= upto), default=0)
         if kept < self.state.seq <= upto:
             return RunState.load(orjson.loads(dump_bytes(self.state.dump())))

@@ -128,7 +128,7 @@ class _Outcome:
         self.told: list[str] = []
 
     def count(self, found: FileReport) -> FileReport:
-        """Count one file; gives it back."""
+        """Count one file; return it."""
         self.runs.update(dict.fromkeys(each.run_id for each in found.runs))
         self.events += sum(each.events_added for each in found.runs)
         self.quarantined += found.findings
@@ -151,7 +151,7 @@ class _Outcome:
         app.say(f"{plural(self.events, 'event')} added, {plural(len(self.runs), 'run')}, {lines}{hint}")
 
     def code(self) -> int:
-        """0 ok, 3 lines were quarantined, 1 nothing came in or a file was left alone."""
+        """Return 0 if all is well, 3 if lines were quarantined, 1 if nothing came in or a file was left alone."""
         if not self.runs or self.failed:
             return exits.FAILED
         return exits.FINDINGS if self.quarantined else exits.OK

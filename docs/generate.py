@@ -323,7 +323,7 @@ MEANINGS: Final = {
     "entry": "which execution of this attempt, from 1",
     "step.started.key": "which item it is for",
     "key": "the key in the working memory",
-    "result": "what it gave",
+    "result": "what it returned",
     "transient": "trying again may help",
     "cut": "whoever asked for it was cancelled meanwhile",
     "role": "who speaks",
@@ -352,7 +352,7 @@ MEANINGS: Final = {
     "policy": "what may be done if its outcome is unknown",
     "read_only": "it changes nothing",
     "on_unknown": "what recovery does if nobody knows whether it happened",
-    "provider_call_id": "the id that the model gave it",
+    "provider_call_id": "the id that the model uses for it",
     "key_expires_at": "until when the other side knows the key",
     "timeout_s": "when it is cut, in seconds",
     "result_error": "why the result couldn't be stored; the effect happened",
@@ -594,7 +594,7 @@ def events_page() -> Iterator[str]:
     ]
     yield from [
         "*May be appended by* is what the guarded append answers, asked for every status. An event that isn't let through",
-        "raises an `AppendRefused` and writes nothing. The owner is whoever holds the lease and gives the epoch of its claim.",
+        "raises an `AppendRefused` and writes nothing. The owner is whoever holds the lease and passes the epoch of its claim.",
         "",
     ]
     yield from ["| type | what happened | durable |", "|---|---|---|"]
@@ -860,7 +860,7 @@ TABLES: Final = {
     "unknowns": "Calls that may have happened, and of which nobody knows.",
     "lines": "The newest run of each line of retries and restarts.",
     "step_ends": "How each attempt of a step ended.",
-    "checkpoints": "Snapshots of folded state. They can be dropped at any time.",
+    "checkpoints": "Checkpoints of folded state. They can be dropped at any time.",
     "meta": "The store's own notes.",
 }
 COLUMNS: Final = {

@@ -73,7 +73,7 @@ class AsyncRunner(Runner):
         return output[0] if output else self.outcome(run_id)
 
     async def _own(self, agent: AsyncAgent, parts: RunParts, driver: AsyncDriver) -> Callable[[], Any]:
-        """Call the agent, in a task; gives what returns what it returned, or raises what left it."""
+        """Call the agent, in a task; return a function that returns what the agent returned, or raises what left it."""
         core, steps = parts.core, parts.steps
         task = asyncio.get_running_loop().create_task(_call(agent, AsyncRun(parts, driver), driver))
         cancelled: BaseException | None = None

@@ -30,7 +30,7 @@ V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class AsyncDriver:
-    """Performs commands in the task that asks. Appends are done at once, so that no cancel comes between."""
+    """Performs commands in the task that asks. Appends are made at once, so that no cancel comes between."""
 
     cancellation = asyncio.CancelledError
     lock = nullcontext()  # one task runs at a time
@@ -48,26 +48,26 @@ class AsyncDriver:
 
     @property
     def calm(self) -> bool:
-        """Whether nobody was told anything in the last turns."""
+        """Return whether nobody was told anything in the last turns of the loop."""
         return self._settling == 0
 
     def alone(self) -> bool:
-        """Whether no task was made since the step began."""
+        """Return whether no task was made since the step began."""
         return not (asyncio.all_tasks() - self.others - self.bodies - {asyncio.current_task()})
 
     def current(self) -> asyncio.Task[Any] | None:
-        """The task that asks."""
+        """Return the task that asks."""
         return asyncio.current_task()
 
     def ring(self) -> None:
-        """Wake whoever waits."""
+        """Wake all who wait."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def settle(self) -> None:
-        """Let whoever was just told do what he will do at once."""
+        """Wait some turns of the loop, so that whoever was just told something acts on it at once."""
         self._settling += 1
         self._turn(told_turns)
 
@@ -81,12 +81,15 @@ class AsyncDriver:
     # The step of a task.
 
     def begin_step(self) -> None:
-        """A step begins: who is there now isn't of it."""
+        """Remember the tasks that are there now: they don't belong to the step."""
         self.others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
         self.bodies = set()
 
     async def end_step(self, entry: Entry | None = None) -> None:
-        """Raise NotAwaited if something was called in this step, or in the run, and doesn't begin in some turns."""
+        """Raise NotAwaited if a verb or tool was called, in this step or in the run, and doesn't begin soon.
+
+        "Soon" is within some turns of the loop.
+        """
         turns = 0
         while forgotten := self._not_begun(entry):
             if turns == told_turns:
@@ -105,7 +108,7 @@ class AsyncDriver:
         return [each for each in self.made if entry is None or each[2] is entry]
 
     async def break_step(self, entry: Entry) -> None:
-        """What is in flight: cut what can be cut, await the rest. Held back from every cancel."""
+        """End what is in flight: cut what can be cut, await the rest. No cancel interrupts this."""
         told: set[asyncio.Task[Any]] = set()
         while tasks := {t for t in entry.flights.values() if t is not asyncio.current_task() and not t.done()}:
             for task in tasks - told:
@@ -115,25 +118,24 @@ class AsyncDriver:
                 await asyncio.wait(tasks, timeout=1)
 
     def abandon_step(self, stop: Callable[[], None]) -> None:
-        """The generator that it is in was closed."""
+        """Stop the run: the generator that holds the step was closed."""
         if not self.loop.is_closed():  # else nobody is there to be told
             stop()
 
     def forget_step(self, entry: Entry) -> None:
-        """What was called in it and has never begun is nothing to anybody."""
+        """Forget what was called in the step and has never begun."""
         self.made = [each for each in self.made if each[2] is not entry]
 
     # Performing.
 
     def check(self, target: Target) -> None:
-        """Whatever it is, it can be called."""
+        """Accept everything: a loop can call plain functions and coroutine functions."""
 
     async def value(self, who: str, value: Any) -> Any:
-        """What a function of the agent's gave, awaited if need be."""
+        """Return what a function of the agent's returned, awaited if need be."""
         return await value if inspect.isawaitable(value) else value
 
     async def perform(self, command: Command) -> Any:
-        """Do what a verb asks for."""
         match command:
             case Append(events):
                 return self._append(events)
@@ -178,7 +180,7 @@ class AsyncDriver:
         return Ended(cut="cancel" if cancelled is not None else "timeout", cancelled=cancelled)
 
     def _in_task(self, command: Invoke) -> asyncio.Future[Any]:
-        """A body in a task of its own, which a cancel of its asker doesn't reach."""
+        """Run a body in a task of its own, which a cancel of its asker doesn't reach."""
 
         async def work() -> Any:
             result = command.body()
@@ -189,7 +191,10 @@ class AsyncDriver:
         return task
 
     def _in_thread(self, command: Invoke) -> asyncio.Future[Any]:
-        """A body in a thread of its own: in a pool it could wait for its turn, be cut meanwhile, and begin later."""
+        """Run a body in a thread of its own.
+
+        In a pool it could wait for its turn, be cut meanwhile, and begin later.
+        """
         body: asyncio.Future[Any] = self.loop.create_future()
         context = contextvars.copy_context()
 
@@ -232,7 +237,10 @@ INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 
 
 def _ended(body: asyncio.Future[Any]) -> Ended:
-    """How a body ended. The loop has its interrupt already: raised by its asker too, it would break the end of it."""
+    """Return how a body ended.
+
+    The loop has its interrupt already; raised by the asker too, it would break the loop's end.
+    """
     if body.cancelled():
         return Ended(error=asyncio.CancelledError())
     error = body.exception()
@@ -253,7 +261,7 @@ class AsyncRun(Context):
 
     @staticmethod
     def _awaited(method: V) -> V:
-        """A verb that is remembered until it has begun: a forgotten `await` is found at the end of its step."""
+        """Remember a verb until it has begun, so that the end of its step finds a forgotten `await`."""
 
         @functools.wraps(method)
         def verb(self: AsyncRun, *args: Any, **kwargs: Any) -> Any:
@@ -265,7 +273,10 @@ class AsyncRun(Context):
         return cast("V", verb)
 
     def _call_from(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A tool that was called as a function: to be awaited in the loop; a thread of `asyncio.to_thread` waits."""
+        """Make the call of a tool that was called as a function.
+
+        In the loop it is awaited; another thread waits for it. Such a thread is one of `asyncio.to_thread`.
+        """
         called = self.call(tool, *args, **kwargs)
         try:
             asyncio.get_running_loop()
@@ -275,14 +286,14 @@ class AsyncRun(Context):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the run lives in."""
+        """Return the loop that the run lives in."""
         return self._driver.loop
 
     # Steps.
 
     @asynccontextmanager
     async def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> AsyncGenerator[None]:
-        """A step; see `Run.step`."""
+        """Open a step; see `Run.step`."""
         with self._asked(name, key, repeat=repeat) as block:
             async with block:
                 yield
@@ -295,7 +306,7 @@ class AsyncRun(Context):
 
     @_awaited
     async def do(self, name: str, fn: Callable[..., Any], *args: Any, key: str | int | None = None) -> Any:
-        """A step that gives back its recorded result; see `Run.do`. `fn` may be a coroutine function or a plain one."""
+        """Return the recorded result of a step; see `Run.do`. `fn` may be a coroutine function or a plain one."""
         return await self._do(name, key, self._made(name, fn, args))
 
     # Calls.
@@ -313,7 +324,7 @@ class AsyncRun(Context):
 
     @_awaited
     async def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
-        """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
+        """Make calls that are in flight together: [(tool, kwargs), …]; see `Run.parallel`."""
         tasks = [self.call(tool, **kwargs) for tool, kwargs in asks]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         for outcome in outcomes:
@@ -337,7 +348,7 @@ class AsyncRun(Context):
 
     @_awaited
     async def signals(self) -> list[Json]:
-        """The payloads of the inbox of the open step; see `Run.signals`."""
+        """Return the payloads in the inbox of the open step; see `Run.signals`."""
         return await self._core.drive(self._signals())
 
     @_awaited
@@ -354,6 +365,6 @@ class AsyncRun(Context):
 
 
 def carried(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs in the context of now: for pools whose threads don't carry it by themselves."""
+    """Return a function that runs in the context of now: for pools whose threads don't carry it by themselves."""
     context = contextvars.copy_context()
     return lambda *args, **kwargs: context.copy().run(fn, *args, **kwargs)

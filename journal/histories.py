@@ -21,7 +21,7 @@ Item = dict[str, Any]
 
 
 def anthropic(messages: Iterable[Message]) -> list[Item]:
-    """Messages for Anthropic's Messages API: [{role, content}], each tool_use answered in the very next user message.
+    """Return messages for Anthropic's Messages API: [{role, content}], each tool_use answered in the next user message.
 
     A system message is left out: it goes to the request's own field. Results without a call are left out too, as the
     API refuses them.
@@ -68,7 +68,7 @@ def _close(out: list[Item], open_ids: list[str]) -> None:
 
 
 def _add(out: list[Item], role: str, blocks: list[Item]) -> None:
-    """Append, or go on with the message before it if that is of the same role: roles must alternate."""
+    """Append a message, or add to the one before it if that has the same role: roles must alternate."""
     if not blocks:
         return
     if out and out[-1]["role"] == role:
@@ -78,7 +78,7 @@ def _add(out: list[Item], role: str, blocks: list[Item]) -> None:
 
 
 def openai_chat(messages: Iterable[Message]) -> list[Item]:
-    """Messages for OpenAI's Chat Completions: each tool call of an assistant answered by a tool message behind it.
+    """Return messages for OpenAI's Chat Completions: each tool call of an assistant is answered by a tool message.
 
     A message is the provider's own object where it was recorded as `raw`, else {role, content}.
     """
@@ -99,9 +99,9 @@ def openai_chat(messages: Iterable[Message]) -> list[Item]:
 
 
 def openai_responses(messages: Iterable[Message]) -> list[Item]:
-    """Input items for OpenAI's Responses API: every function_call has its output, reasoning keeps its partner.
+    """Return input items for OpenAI's Responses API: every function_call has its output, reasoning keeps its partner.
 
-    `content` of a message is an item or a list of items, as the API gave them; a text becomes a message item. A
+    `content` of a message is an item or a list of items, as the API returned them; a text becomes a message item. A
     reasoning item whose partner, the item behind it, isn't there is left out: the API refuses it alone.
     """
     items = list(_response_items(messages))
@@ -121,7 +121,7 @@ def openai_responses(messages: Iterable[Message]) -> list[Item]:
 
 
 def _partner(items: list[Item], place: int) -> bool:
-    """Whether a reasoning item is followed by an item of the model's own."""
+    """Return whether a reasoning item is followed by an item of the model's own."""
     for item in items[place + 1 :]:
         if item.get("type") == "reasoning":
             continue

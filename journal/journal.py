@@ -27,7 +27,7 @@ LEFT_ALONE: Final = (RunBusy, RunNotDue, RunWaiting)
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run that is begun takes beside its input: see `Journal.enqueue`. `kind` is the agent's name."""
+    """What a new run takes beside its input: see `Journal.enqueue`. `kind` is the agent's name."""
 
     kind: str
     title: str | None
@@ -59,7 +59,7 @@ class Journal(Logbook):
         messages: Messages | None = None,
         budget: Budget | None = None,
     ) -> str:
-        """Queue a run for whoever runs it; gives its id.
+        """Queue a run for whoever will run it; return its id.
 
         `plan` are the tasks that it begins with, {id, title, status}, `messages` its first ones, {role, content}, and
         `budget` what it may cost. Raises WrongExpectation if a run of this id is there, InvalidArgument, Unstorable.
@@ -78,11 +78,11 @@ class Journal(Logbook):
         return run_id
 
     def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]) -> Json:
-        """Run an agent to its end, or go on where a run of this id was; gives its output.
+        """Run an agent to its end, or go on where a run of this id was; return its output.
 
-        By what it finds: no such run, or one that may go on: runs it; completed: its output. Raises InputDiffers,
-        RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged, StepDiverged, which
-        no `except Exception` sees. `how` is what `enqueue` takes.
+        If there is no such run, or it may go on, the agent is called. If it has completed, its output is returned.
+        Raises InputDiffers, RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged,
+        StepDiverged, which no `except Exception` sees. `how` is what `enqueue` takes.
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
@@ -90,18 +90,21 @@ class Journal(Logbook):
         return Runner(self).run(agent, run_id)
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
-        """Become the owner of a run that may go on; None if it may not. Raises RunBusy, RunNotDue, RunNotFound."""
+        """Become the owner of a run; None if it may not go on. Raises RunBusy, RunNotDue, RunNotFound."""
         return Runner(self).claim(run_id, resume=resume)
 
     def recover(self, run_id: str) -> Recovery:
-        """What a run would go on with, and a verdict for each call that was open. Reads only; `.take()` claims it."""
+        """Return what a run would go on with, and a verdict for each open call.
+
+        It only reads; `.take()` claims the run.
+        """
         return recover(self, run_id, lambda resume: Runner(self).claim(run_id, resume=resume))
 
     def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | BaseException]:
         """Go on with every run whose kind has an agent here and that may go on, one after another.
 
-        That is: queued, due, woken, or without a living owner. Gives {run id: output, or what was raised, PlanChanged
-        and StepDiverged included}; runs that wait or are busy are left out.
+        A run may go on if it is queued, due, woken, or without a living owner. Returns {run id: output, or what was
+        raised, PlanChanged and StepDiverged included}; runs that wait or are busy are left out.
         """
         found: dict[str, Json | BaseException] = {}
         for run_id, kind in unfinished(self, agents):
@@ -116,18 +119,21 @@ class Journal(Logbook):
     # What others say to a run.
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
-        """Send a message to a run; the same id again is the same signal. Gives the id."""
+        """Send a message to a run; return its id. The same id again is the same signal."""
         signal_id = signal_id or self.new_run_id()
         self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
         return signal_id
 
     def approve(self, run_id: str, approval_id: str, args: Json = None, note: str | None = None) -> None:
-        """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that."""
+        """Answer a question of a run with yes, and with other args if `args` are passed.
+
+        Raises NotAllowed after the first answer.
+        """
         decision = "approved" if args is None else "edited"
         self.append(run_id, [e.ApprovalResolved(approval_id, decision, plain(args), note)], expect=None)
 
     def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:
-        """Say no."""
+        """Answer a question of a run with no. Raises NotAllowed after the first answer."""
         self.append(run_id, [e.ApprovalResolved(approval_id, "rejected", note=note)], expect=None)
 
     def resolve(
@@ -138,7 +144,7 @@ class Journal(Logbook):
         result: Json = None,
         note: str | None = None,
     ) -> None:
-        """Say what became of a call of which nobody knows, of all its attempts so far.
+        """Say what became of a call of which nobody knows. It holds for all its attempts so far.
 
         Raises CallEnded if that is known, NotAllowed while the owner lives, NotNewest for an older run of the line.
         """
@@ -147,24 +153,30 @@ class Journal(Logbook):
         self.append(run_id, [e.ToolResolved(call_id, attempt, outcome, plain(result), note=note)], expect=None)
 
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
-        """Stop a run: whoever owns it obeys, or claims it next; one that nobody owns is ended at once."""
+        """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
         Runner(self).cancel(run_id, reason, mode)
 
     # Runs that go on from others.
 
     def retry(self, run_id: str, *, again: Iterable[str] = (), new_run_id: str | None = None) -> str:
-        """A new run that goes on from the newest of its line, which has ended; gives its id.
+        """Queue a new run that goes on from the newest of its line, which has ended; return its id.
 
         The steps in `again` are tried as if they hadn't failed. Raises NotNewest.
         """
         return self._link("retry", run_id, new_run_id, again=again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """A new run of the same scope that begins with an empty context: what was sent is not sent again."""
+        """Queue a new run of the same scope that begins with an empty context; return its id.
+
+        What was sent isn't sent again.
+        """
         return self._link("restart", run_id, new_run_id)
 
     def fork(self, run_id: str, at: int | None = None, *, new_run_id: str | None = None) -> str:
-        """A new run, of its own scope, that begins behind the last step completed by the event `at`; gives its id."""
+        """Queue a new run, of its own scope; return its id.
+
+        It begins behind the last step completed by the event `at`.
+        """
         return self._link("fork", run_id, new_run_id, at=at)
 
     def _link(
@@ -201,7 +213,7 @@ class Journal(Logbook):
 
 
 def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
-    """The id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
+    """Return the id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
     how.setdefault("kind", getattr(agent, "__name__", "agent"))
     run_id = run_id or journal.new_run_id()
     if journal.store.head(run_id) is None:
@@ -214,6 +226,6 @@ def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **ho
 
 
 def unfinished(journal: Journal, kinds: Container[str]) -> list[tuple[str, str]]:
-    """(run id, kind) of each run of these kinds that hasn't ended, those that have run before first."""
+    """Return (run id, kind) of each run of these kinds that hasn't ended, those that have run before first."""
     heads = [head for status in UNFINISHED for head in journal.runs(status=(status,)) if head.kind in kinds]
     return [(head.run_id, head.kind) for head in heads if journal.store.imported(head.run_id) is None]

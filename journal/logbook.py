@@ -99,7 +99,7 @@ class Logbook:
         return cls(store, by=by, checkpoints=checkpoints, owned=True)
 
     def close(self) -> None:
-        """Let go of the store; idempotent. The heartbeat ends first."""
+        """Close the store; idempotent. The heartbeat ends first."""
         self.ownership.close()
         if self._owned:
             self.store.close()
@@ -115,7 +115,7 @@ class Logbook:
     # Appending.
 
     def new_run_id(self) -> str:
-        """A fresh id: a UUIDv7, so that ids sort by time."""
+        """Return a fresh id: a UUIDv7, so that ids sort by time."""
         return new_id(self.clock)
 
     def batch(
@@ -129,9 +129,9 @@ class Logbook:
         step: int | None = None,
         at: Sequence[str] | None = None,
     ) -> Batch:
-        """An append, checked and timed now, for `append`: to be able to repeat it after an `OutcomeUnknown`.
+        """Return an append, checked and timed now, for `append`: it can be repeated after an `OutcomeUnknown`.
 
-        `at` gives each event a time of its own (UTC text with microseconds), for what happened elsewhere. Raises
+        `at` sets a time for each event (UTC text with microseconds), for what happened elsewhere. Raises
         InvalidArgument, Unstorable, TooLarge.
         """
         check_run_id(run_id)
@@ -164,11 +164,12 @@ class Logbook:
         epoch: int = 0,
         step: int | None = None,
     ) -> list[RecordedEvent]:
-        """Append events to a run, all or nothing; committed when it returns. Gives the records.
+        """Append events to a run, all or nothing; they are committed when it returns. Return the records.
 
-        `expect` is the seq of the head that they stand behind: 0 for a new run, None for whatever it is. `epoch` is
-        that of the owner's claim, 0 for anybody else. `step` is the index of the step that they belong to; an owner's
-        events belong to the open step by themselves. Instead of a run id, a `Batch`: repeating it is a no-op.
+        `expect` is the expected version: the seq of the head that the events stand behind, 0 for a new run, None for
+        whatever it is. `epoch` is that of the owner's claim, 0 for anybody else. `step` is the index of the step that
+        they belong to; an owner's events belong to the open step by themselves. Instead of a run id, pass a `Batch`:
+        repeating it is a no-op.
 
         Raises WrongExpectation, NotAllowed, InvalidTransition, StaleEpoch, CancelRequested, CallEnded, NotNewest (all
         AppendRefused); InvalidArgument, Unstorable, TooLarge; StoreBusy, StoreFull, StoreReadOnly, OutcomeUnknown.
@@ -179,16 +180,16 @@ class Logbook:
         return self.ownership.appender.append(batch)[0]
 
     def append_all(self, batches: Sequence[Batch]) -> list[list[RecordedEvent]]:
-        """Append to several runs, all or nothing; gives the records of each batch, in their order.
+        """Append to several runs, all or nothing; return the records of each batch, in their order.
 
-        Raises what `append` raises; what one batch is refused for, none is written.
+        Raises what `append` raises. If one batch is refused, none is written.
         """
         return self.ownership.appender.append(*batches)
 
     # Reading.
 
     def head(self, run_id: str) -> Head:
-        """The run's row: status, owner, head. Raises RunNotFound."""
+        """Return the run's row: status, owner, head. Raises RunNotFound."""
         head = self.store.head(check_run_id(run_id))
         if head is None:
             raise RunNotFound(run_id)
@@ -204,9 +205,9 @@ class Logbook:
         since: str | None = None,
         prefix: str = "",
     ) -> Iterator[Head]:
-        """The runs that match, newest first, read page by page. `since` is UTC text; tags must all match.
+        """Yield the runs that match, newest first, read page by page. `since` is UTC text; tags must all match.
 
-        `status` is one or several; those of any of them match. Raises InvalidArgument.
+        `status` is one or several; runs of any of them match. Raises InvalidArgument.
         """
         status = (status,) if isinstance(status, str) else status
         for word in status:
@@ -220,7 +221,7 @@ class Logbook:
                 yield head
 
     def latest(self, *, status: str | Sequence[str] = ()) -> Head | None:
-        """The run that changed last, among those that no other run began; None if there is none."""
+        """Return the run that changed last, among those that no other run began; None if there is none."""
         own = (head for head in self.runs(status=status) if head.parent_run_id is None)
         return max(own, key=lambda head: (head.updated_at, head.run_id), default=None)
 
@@ -233,7 +234,7 @@ class Logbook:
         types: Sequence[str] | None = None,
         blobs: bool = True,
     ) -> Iterator[RecordedEvent]:
-        """The run's events with after < seq <= upto, in order, read page by page.
+        """Yield the run's events with after < seq <= upto, in order, read page by page.
 
         Values held out of line are put in place; with `blobs=False` they stay `BlobRef`s. Raises RunNotFound,
         MissingBlob, CorruptLog (a blob was changed).
@@ -251,10 +252,11 @@ class Logbook:
     def messages(
         self, run_id: str, *, at: int | None = None, compacted: bool = False, force: bool = False
     ) -> Iterator[transcript.Message]:
-        """The messages of the run's context after the event `at` (the newest: None), those of failed attempts left out.
+        """Yield the messages of the run's context after the event `at` (the newest: None).
 
-        A retry or a fork begins with those of the run that it goes on from; `seq` is that of each one's own run.
-        Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be read, unless `force`.
+        Those of failed attempts are left out. A retry or a fork begins with those of the run that it goes on from;
+        `seq` is that of each one's own run. Raises RunNotFound, MissingBlob, and Unfoldable where one of them can't be
+        read, unless `force`.
         """
         self._check_seqs(run_id, at=at)
         records = (
@@ -265,10 +267,10 @@ class Logbook:
     def follow(
         self, after: Place = START, *, run_id: str | None = None, idle_s: float | None = None
     ) -> Iterator[RecordedEvent]:
-        """Events as they are committed, of all runs or one, in the order of the store, from behind `after`; never ends.
+        """Yield events as they are committed, of all runs or one, in the order of the store, from behind `after`.
 
-        With `idle_s`, ends when nothing has come for that long. Raises TailRewound when what was seen last is gone:
-        a power cut may take relaxed commits.
+        It never ends; with `idle_s`, it ends when nothing has come for that long. Raises TailRewound when what was seen
+        last is gone: a power cut may take relaxed commits.
         """
         place, version, waited_s = after, -1, 0.0
         while True:
@@ -295,11 +297,14 @@ class Logbook:
     # Folding.
 
     def state(self, run_id: str, *, force: bool = False) -> RunState:
-        """The folded state: the newest usable checkpoint, and the events since. Raises RunNotFound, Unfoldable."""
+        """Return the folded state: the newest usable checkpoint, and the events since.
+
+        Raises RunNotFound, Unfoldable.
+        """
         return self.fold(RunState, run_id, force=force)
 
     def replay(self, run_id: str, at: int | None = None, *, force: bool = False) -> RunState:
-        """The folded state after the event `at` (the newest: None), from the first event on, the chain verified.
+        """Return the folded state after the event `at` (the newest: None), from the first event on, the chain verified.
 
         Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
@@ -322,7 +327,7 @@ class Logbook:
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
 
     def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
-        """Take a snapshot of a projection of the run now; gives its seq. Raises RunNotFound, Unfoldable."""
+        """Take a checkpoint of a projection of the run now; return its seq. Raises RunNotFound, Unfoldable."""
         head = self.head(run_id)
         state = self.fold(projection, run_id, at=head.head_seq)
         chain = checkpoints.hash_at(self.store, run_id, head.head_seq)
@@ -333,7 +338,7 @@ class Logbook:
     # The place.
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a read-only query on the store's tables, see docs/reference/sql.md. Raises InvalidArgument."""
+        """Return rows of a read-only query on the store's tables, see docs/reference/sql.md. Raises InvalidArgument."""
         return self.store.sql(query, params)
 
     def define(self, statement: str) -> None:
@@ -345,7 +350,7 @@ class Logbook:
         self.store.transact(lambda tx: tx.define(statement), durable=True)
 
     def backup(self, target: str | os.PathLike[str]) -> None:
-        """A verified copy of the store, while writers go on. The target must not exist. Raises StoreError."""
+        """Write a verified copy of the store, while writers go on. The target must not exist. Raises StoreError."""
         self.store.backup(os.fspath(target))
 
 

@@ -31,16 +31,16 @@ class Recovery:
 
     @property
     def questions(self) -> list[Judged]:
-        """The calls that aren't sent again before a hook or a person has said whether they happened."""
+        """Return the calls that aren't sent again before a hook or a person has said whether they happened."""
         return [each for each in self.verdicts if each.verdict in UNDECIDED]
 
     def take(self, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
-        """Become the owner; None if the run may not go on. Raises RunBusy, RunNotDue."""
+        """Become the owner; return None if the run may not go on. Raises RunBusy, RunNotDue."""
         return self._take(resume)
 
 
 def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None]) -> Recovery:
-    """Look at a run as its next owner, a process that knows the tools of this one, will find it.
+    """Return a run as its next owner will find it, a process that knows the tools of this one.
 
     Raises RunNotFound, Unfoldable, CorruptLog.
     """

@@ -39,7 +39,7 @@ class SyncDriver:
         self.threads: set[threading.Thread] = set()
 
     def alone(self) -> bool:
-        """Whether no other thread can ask: this is none of `run.thread`, and none of those lives."""
+        """Return whether no other thread can ask: this is none of `run.thread`, and none of those lives."""
         return not self.threads
 
     def begin(self, thread: threading.Thread) -> None:
@@ -49,23 +49,22 @@ class SyncDriver:
             thread.start()
 
     def current(self) -> threading.Thread:
-        """The thread that asks."""
+        """Return the thread that asks."""
         return threading.current_thread()
 
     def ring(self) -> None:
-        """Wake whoever waits."""
+        """Wake all who wait."""
         with self.lock:
             self.lock.notify_all()
 
     def settle(self) -> None:
-        """Threads run by themselves."""
+        """Do nothing: threads run by themselves."""
         with self.lock:
             self.lock.notify_all()
 
     # Performing.
 
     async def perform(self, command: Command) -> Any:
-        """Do what a verb asks for, at once."""
         match command:
             case Append(events):
                 return self._append(events)
@@ -79,12 +78,12 @@ class SyncDriver:
                     self.lock.acquire()
 
     def check(self, target: Target) -> None:
-        """Nobody would await the body of a coroutine function."""
+        """Raise Mistake for a coroutine function: nobody would await its body."""
         if target.is_async:
             raise f.Mistake(f"{target.name} is a coroutine function: {AWAITED}")
 
     async def value(self, who: str, value: Any) -> Any:
-        """What a function of the agent's gave, if that isn't a coroutine that nobody would await."""
+        """Return what a function of the agent's returned. Raises Mistake for a coroutine, which nobody would await."""
         if inspect.iscoroutine(value):
             value.close()
             raise f.Mistake(f"{who} gives a coroutine: {AWAITED}")
@@ -93,23 +92,23 @@ class SyncDriver:
     # The step of a thread.
 
     def begin_step(self) -> None:
-        """Every thread of `run.thread` was begun in it."""
+        """Do nothing: every thread of `run.thread` is begun in a step, and belongs to it."""
 
     async def end_step(self, entry: Entry) -> None:
-        """Its end joins its threads."""
+        """Join the threads of the step."""
         self._join()
 
     async def break_step(self, entry: Entry) -> None:
-        """Its threads end by themselves: if the run has stopped, at their next verb."""
+        """Join the threads of the step: they end by themselves; if the run has stopped, at their next verb."""
         self._join()
 
     def abandon_step(self, stop: Callable[[], None]) -> None:
-        """The generator that it is in was closed."""
+        """Stop the run: the generator that holds the step was closed."""
         stop()
         self._join()
 
     def forget_step(self, entry: Entry) -> None:
-        """Nothing is kept of it."""
+        """Do nothing: nothing is kept of a step."""
 
     def _join(self) -> None:
         while others := [each for each in list(self.threads) if each is not threading.current_thread()]:
@@ -130,7 +129,7 @@ class SyncDriver:
         return self._timed(command, command.timeout_s)
 
     def _timed(self, command: Invoke, timeout_s: float) -> Ended:
-        """A body with a bound runs in a thread of its own; what it comes to after the bound is told to `late`."""
+        """Run a body with a bound in a thread of its own. What it comes to after the bound is told to `late`."""
         lock, done, found = threading.Lock(), threading.Event(), list[Ended]()
         context, given_up = contextvars.copy_context(), False
 
@@ -174,16 +173,16 @@ class Run(Context):
 
     @contextmanager
     def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> Generator[None]:
-        """A step: a transaction on messages, memory and plan.
+        """Open a step: a transaction on messages, memory and plan.
 
-        A name and key are for one step; with `repeat`, a name is for many. Raises StepDone, StepFailed, NestedStep,
-        and stops: PlanChanged, Fenced, Cancelled.
+        A name and key are for one step; with `repeat`, a name is for many. Raises StepDone, StepFailed, NestedStep, and
+        stops: PlanChanged, Fenced, Cancelled.
         """
         with self._asked(name, key, repeat=repeat) as block, block:
             yield
 
     def do(self, name: str, fn: Callable[..., R], *args: Any, key: str | int | None = None) -> R:
-        """A step that gives back its recorded result: `fn(*args)` is called once, whatever crashes.
+        """Return the recorded result of a step: `fn(*args)` is called once, whatever crashes.
 
         With a `key` it is one of many of its name. What `fn` returns must be storable. Raises StepDone, StepFailed,
         Unstorable, and stops.
@@ -215,7 +214,7 @@ class Run(Context):
     # Calls.
 
     def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a tool: its recorded outcome, or a live one.
+        """Call a tool: return its recorded outcome, or a live one.
 
         Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
@@ -223,14 +222,17 @@ class Run(Context):
         return result
 
     def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:
-        """Calls in flight together: [(tool, kwargs), …]; outcomes in that order, failures as values."""
+        """Make calls that are in flight together: [(tool, kwargs), …].
+
+        Return outcomes in that order, failures as values.
+        """
         return self._parts.drive(self._caller.parallel([self._bound(tool, (), kwargs) for tool, kwargs in asks]))
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
-        """Ask a model: paid for once.
+        """Ask a model; return its answer, which is paid for once.
 
-        `call(request)` asks it, and gives JSON or an object of a provider's client. `check(answer)` says whether it can
-        be used: one for which it raises or returns False is asked for again. `into(answer)` parses what comes back;
+        `call(request)` asks it, and returns JSON or an object of a provider's client. `check(answer)` says whether it
+        can be used: if it raises or returns False, the model is asked again. `into(answer)` parses what comes back.
         `usage(answer)` and `cost(answer)` say what it took, {input, output, cache_read, cache_write} and {amount,
         currency}, where the answer doesn't. Raises CallFailed, NotInStep.
         """
@@ -239,14 +241,14 @@ class Run(Context):
     # Waiting and ending.
 
     def ask(self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json) -> dict[str, Json]:
-        """Ask a person; gives back the approved args. The run waits, and leaves this process. Raises Rejected.
+        """Ask a person; return the approved args. The run waits, and leaves this process. Raises Rejected.
 
         Outside a step it is a step of its own, `ask <action>`; in a loop it takes a `key`.
         """
         return finished(self._ask(action, key, reason, args))
 
     def signals(self) -> list[Json]:
-        """The payloads of the inbox of the open step: what had arrived when its attempt began.
+        """Return the payloads in the inbox of the open step: what had arrived when its attempt began.
 
         The step takes them if it completes.
         """

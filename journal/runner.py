@@ -78,7 +78,7 @@ class Runner:
     # Claiming.
 
     def claim(self, run_id: str, *, resume: str | None = None, code: str = "") -> Claim | None:
-        """Become the owner. A cancel beats any resume; a run that doesn't get on isn't tried for ever. One append.
+        """Become the owner of a run, in one append. A cancel comes first, and a run that doesn't get on is ended.
 
         None if the run has ended, or waits for what hasn't come. Raises RunBusy, RunNotDue, RunNotFound.
         """
@@ -118,9 +118,10 @@ class Runner:
         return Claim(run_id, head.epoch + 1, state.status.code_version or "", since) if claimed else None
 
     def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunFailed | None:
-        """How a run is ended instead of being claimed: it doesn't get on, or its budget is used up between two steps.
+        """Return how a run is ended instead of being claimed; None if it may be claimed.
 
-        In a step it may still end well, by what is on record; there the budget is checked before the next paid call.
+        It is ended if it doesn't get on, or its budget is used up between two steps. In a step it may still end well,
+        by what is on record; there the budget is checked before the next paid call.
         """
         if stuck > self.patience:
             return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
@@ -146,7 +147,7 @@ class Runner:
         )
 
     def check_input(self, run_id: str, given: Json) -> None:
-        """Raise InputDiffers if a run of this id has another input; None is none of ours."""
+        """Raise InputDiffers if a run of this id has another input. None stands for no input: it is not compared."""
         if given is None:
             return
         queued = next(iter(self.log.events(run_id, upto=1))).event
@@ -169,7 +170,10 @@ class Runner:
 
     @contextmanager
     def owned(self, claim: Claim) -> Generator[None]:
-        """What leaves here becomes of the run: it waits, has ended, is cancelled, or is released."""
+        """Own the run while the block lasts.
+
+        What leaves the block decides: the run waits, ends, is cancelled, or is released.
+        """
         run_id = claim.run_id
         try:
             with self.log.ownership.leases.held(run_id, claim.epoch, claim.since):
@@ -203,7 +207,7 @@ class Runner:
         return RunParts(Caller(steps, Sender(order, partial(self.testify, run_id))))
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
-        """What appends as the owner of a claim."""
+        """Return what appends as the owner of a claim."""
         return partial(self.append, claim.run_id, claim.epoch)
 
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
@@ -216,10 +220,10 @@ class Runner:
         return self.log.append(run_id, events, epoch=epoch)
 
     def notify(self, waits: list[dict[str, str]]) -> None:
-        """People are told as soon as that is saved; nobody listens here."""
+        """Do nothing: people can be told of a wait here, as soon as it is on record."""
 
     def check_lease(self, run_id: str, epoch: int) -> None:
-        """Directly before a call: is the run still ours? Raises Fenced; NotSent if nobody can say now."""
+        """Check, directly before a call, that the run is still ours. Raises Fenced; NotSent if nobody can say now."""
         try:
             ours = self.log.ownership.leases.ensure(run_id, epoch)
         except StoreError as error:
@@ -228,7 +232,7 @@ class Runner:
             raise f.Fenced(f"run {run_id} has another owner")
 
     def triage(self, parts: RunParts) -> None:
-        """Before the agent is called: what is open in the open step and may not be sent again needs a word."""
+        """Get a word, before the agent is called, on each call of the open step that may not be sent again."""
         core = parts.core
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
@@ -266,7 +270,10 @@ class Runner:
         return found
 
     def _drive(self, agent: Callable[[], Any], parts: RunParts) -> Json:
-        """A failure that leaves the agent ends the round if it is transient, else the run. A mistake ends nothing."""
+        """Call the agent. A failure that leaves it ends the round if it is transient, else the run.
+
+        A mistake ends nothing.
+        """
         core, steps = parts.core, parts.steps
         outer = TOOL_CONTEXT.set(None)  # a run inside a step of another one: its tools aren't that step's
         try:
@@ -291,7 +298,7 @@ class Runner:
         return output
 
     def ending(self, error: BaseException, core: Core) -> Event:
-        """The event of a failure that leaves the agent."""
+        """Return the event of a failure that leaves the agent."""
         try:
             (stored, transient), left = f.error_of(error), f.left_by(error)
         except Exception:  # noqa: BLE001 - whatever it is, the run must not be left without an end
@@ -308,7 +315,7 @@ class Runner:
         return e.RunFailed(stored, left, cause)
 
     def outcome(self, run_id: str) -> Json:
-        """The output of a run that has completed; any other end is raised."""
+        """Return the output of a run that has completed; any other end is raised."""
         state = self.log.state(run_id)
         status = state.status
         if status.status == "completed" and status.output_seq is not None:
@@ -328,14 +335,14 @@ class Runner:
     # What others append.
 
     def testify(self, run_id: str, event: Event) -> None:
-        """A word about an attempt, if that is still a question."""
+        """Append a word about an attempt, if that is still a question."""
         with suppress(AppendRefused):
             self.log.append(run_id, [event], expect=None)
 
     def cancel(self, run_id: str, reason: str, mode: str) -> None:
         """Request a cancel; a run that nobody owns is ended at once, in one append.
 
-        The request stands behind any head. What ends the run stands behind the one that says that nobody owns it.
+        The request stands behind any head. What ends the run stands behind the head that shows that nobody owns it.
         """
         requested = False
         for _ in range(cancel_tries_max):
@@ -355,7 +362,7 @@ class Runner:
             self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
 
     def _cancelled(self, head: Head, reason: str) -> list[Event]:
-        """What ends a run that nobody owns; nothing for one that has an owner or has ended."""
+        """Return what ends a run that nobody owns; nothing for one that has an owner or has ended."""
         if head.status in ("queued", "waiting", "scheduled_retry"):
             return [e.RunCancelled(reason)]
         if head.status == "running" and owner.gone(head, self.log.ownership.process, self.log.clock):
@@ -371,7 +378,10 @@ def _restart_loop(message: str) -> e.RunFailed:
 
 
 def code_version(agent: Callable[..., Any]) -> str:
-    """SHA-256 in hex of the source of the agent's module, "" where there is none: whether the code is today's."""
+    """Return SHA-256 in hex of the source of the agent's module, "" where there is none.
+
+    It shows if the code changed.
+    """
     try:
         source = inspect.getsourcefile(inspect.unwrap(agent))
         return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""

@@ -13,7 +13,11 @@ from runjournal.log.limits import answers_kept_max
 
 @dataclass(slots=True)
 class Question:
-    """`step` and `attempt` asked it (step "" outside any); `decision` is None while open; `*_seq` hold the args."""
+    """A question to a person.
+
+    `step` and `attempt` asked it (step "" outside any). `decision` is None while it is open. `*_seq` are the events
+    that hold the args.
+    """
 
     action: str
     step: str
@@ -37,18 +41,18 @@ class Approvals:
     known: dict[str, Question] = field(default_factory=dict[str, Question])
 
     def open(self) -> dict[str, Question]:
-        """The questions that nobody has answered, by id, in the order of asking."""
+        """Return the questions that nobody has answered, by id, in the order of asking."""
         chosen = [(question.asked_seq, key, question) for key, question in self.known.items() if not question.decision]
         return {key: question for _, key, question in sorted(chosen, key=lambda item: item[:2])}
 
     def ask(self, record: RecordedEvent, event: e.ApprovalRequested, step: str, attempt: int) -> None:
-        """A step asks."""
+        """Add a question of a step."""
         self.known[event.approval_id] = Question(
             event.action, step, attempt, record.seq, record.at, event.tool, event.call_id, event.risk, event.expires_at
         )
 
     def on_resolved(self, record: RecordedEvent, event: e.ApprovalResolved) -> None:
-        """The first answer counts."""
+        """Keep the answer to a question; the first answer counts."""
         question = self.known.get(event.approval_id)
         if question is None or question.decision:
             return
@@ -58,11 +62,11 @@ class Approvals:
             del self.known[key]
 
     def complete_step(self, step: str) -> None:
-        """Its answers have been used."""
+        """Forget the questions of a step that has completed: their answers have been used."""
         self.known = {key: question for key, question in self.known.items() if question.step != step}
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the fold as a JSON value."""
         return {
             "known": {
                 key: {name: getattr(question, name) for name in question.__slots__}
@@ -72,7 +76,7 @@ class Approvals:
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Approvals:
-        """The inverse of `dump`."""
+        """Return the fold that `dump` made this value of."""
         return cls({key: Question(**question) for key, question in data["known"].items()})
 
 

@@ -41,10 +41,11 @@ def _nothing(_: int) -> object:
 
 
 class RunAudit:
-    """Feed it the events of a run in order; each call gives what it has found, `finish` what the end tells.
+    """Audit one run: `feed` it the events in order; each call returns what it has found, `finish` what the end shows.
 
-    `head` is the run's row as it was before the first event was read, `args_at(seq)` the args of the tool.started
-    there, `state` where the run goes on from, if it isn't the beginning. `chain` and `derived` hold what it has folded.
+    `head` is the run's row as it was before the first event was read. `args_at(seq)` returns the args of the
+    tool.started there. `state` is where the run goes on from, if it isn't the beginning. `chain` and `derived` hold
+    what was folded.
 
     >>> audit = RunAudit("r", None)
     >>> audit.finish()
@@ -84,13 +85,13 @@ class RunAudit:
 
     @property
     def state(self) -> RunState:
-        """The folded state so far."""
+        """Return the folded state so far."""
         return self.derived.state
 
     # One event.
 
     def feed(self, record: RecordedEvent, body: bytes | None = None) -> list[Finding]:
-        """Check one more event, and its stored bytes if they are given."""
+        """Check one more event, and its stored bytes if they are passed."""
         found = self.chain.feed(record)
         found += self._check_schema(record, body)
         if type(record.event) is not UnreadableEvent:
@@ -102,7 +103,7 @@ class RunAudit:
         return found
 
     def skip(self, seq: int, what: str) -> list[Finding]:
-        """A row that can't be read at all stands here."""
+        """Count a row that can't be read at all."""
         found = self.chain.skip(seq, what)
         return [*found, *self._stop(seq)]
 
@@ -172,7 +173,7 @@ class RunAudit:
     # Where the run stands, and who writes.
 
     def _check_place(self, record: RecordedEvent) -> list[Finding]:
-        """The arrow, the first event, what may come after the end, the epoch."""
+        """Check the arrow, the first event, what may come after the end, and the epoch."""
         status, kind, found = self.state.status, record.type, list[Finding]()
         now = status.status
         if not _may_stand(now, kind):
@@ -209,7 +210,7 @@ class RunAudit:
 
     @property
     def _linked(self) -> bool:
-        """The run goes on from another one whose state isn't known here."""
+        """Return whether the run goes on from another one whose state isn't known here."""
         return self.state.status.base is not None and not self._given
 
     @property
@@ -267,7 +268,7 @@ class RunAudit:
         return [self._one("call_end", record.seq, f"a word was said of call {shown(event.call_id)}, but {why}")]
 
     def _happened(self, call_id: str, call: Call | None) -> bool:
-        """Whether an effect under this key is on record."""
+        """Return whether an effect under this key is on record."""
         return (call is not None and call.has_effect) or hash(call_id) in self._effects
 
     def _twice(self, record: RecordedEvent, call_id: str) -> Finding:
@@ -291,7 +292,7 @@ class RunAudit:
     def finish(
         self, *, owner_gone: bool = False, known_elsewhere: Callable[[str], bool] = lambda _: False
     ) -> list[Finding]:
-        """What the end of the run tells. `owner_gone`: nobody alive owns a run that is running.
+        """Return what the end of the run shows. `owner_gone`: the run is running, and no living process owns it.
 
         `known_elsewhere(call_id)`: another run of the line has said what became of the call.
         """
@@ -302,7 +303,7 @@ class RunAudit:
         return found
 
     def _severity(self, owner_gone: bool, *, harmless: bool) -> Severity:  # noqa: FBT001 - private
-        """What is open is no fault while the run goes on; `harmless` things are none either if it was cancelled."""
+        """Return how severe an open thing is: no fault while the run goes on, nor, if `harmless`, after a cancel."""
         status = self.state.status.status
         if status == "cancelled" and harmless:
             return "info"
@@ -345,7 +346,7 @@ def _may_stand(status: str, kind: str) -> bool:
 
 
 def _canonical(body: bytes) -> bool:
-    """Whether the bytes are what this package makes of the JSON that they hold: no blanks, no key twice."""
+    """Return whether the bytes are what this package makes of the JSON that they hold: no blanks, no key twice."""
     try:
         return orjson.dumps(orjson.loads(body)) == body
     except (ValueError, TypeError):

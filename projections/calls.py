@@ -26,13 +26,13 @@ AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolF
 class Call:
     """One call. `policy` is `model` for a model call; all `*_seq`, `began` and `latest` are seqs of events, 0 = none.
 
-    A tool's policy may be changed between two attempts: the strictest one counts, it is `read_only` if every attempt
-    was, and `on_unknown` is that of the newest.
-    `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
-    `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
-    `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
-    `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
-    agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
+    A tool's policy may be changed between two attempts: the strictest one counts. The call is `read_only` if every
+    attempt was; `on_unknown` is that of the newest attempt. `status`: open, completed, failed, or unknown (somebody
+    said that nobody knows); `new` once its result was forgotten. `ended` is the newest attempt that has an outcome: an
+    end of its own or a word; "nobody knows" is no outcome. `unusable`: it happened, and its result couldn't be stored;
+    this ends when a person says what the result was. `maybe` are the attempts that may have happened and aren't
+    repeatable. `told` is [seq, status] of each end that the agent was told in this attempt of the step. `tries` counts
+    failures since then. `fresh`: started in this attempt.
     """
 
     tool: str
@@ -58,24 +58,24 @@ class Call:
 
     @property
     def unresolved(self) -> bool:
-        """It may have happened and nobody knows: what a person is asked about."""
+        """Return whether the call may have happened and nobody knows: a person is asked about such a call."""
         return bool(self.maybe) and self.status != "completed"
 
     @property
     def has_effect(self) -> bool:
-        """It happened, and must not happen again."""
+        """Return whether the call happened and must not happen again."""
         return self.status == "completed" and self.policy not in EFFECT_FREE
 
     @property
     def sent(self) -> bool:
-        """It happened or may have, and isn't to be repeated; a committed transactional call counts."""
+        """Return whether it happened or may have, and isn't to be repeated; a committed transactional call counts."""
         return bool(self.maybe) or self.has_effect
 
     def forget(self, sent: int | None = None) -> None:
-        """The attempt of the step is over: history ends.
+        """Forget the history of the call, because the attempt of its step is over.
 
-        With `sent`, the results of repeatable calls whose newest attempt began after that seq are forgotten too: an
-        answer that couldn't be used isn't given back for ever.
+        With `sent`, also forget the result of a repeatable call whose newest attempt began after that seq. Else an
+        answer that couldn't be used would be returned for ever.
         """
         self.told, self.tries, self.fresh = [], 0, False
         if sent is not None and self.status == "completed" and not self.sent and self.latest > sent:
@@ -92,17 +92,20 @@ class Counts:
 
     @property
     def in_flight(self) -> int:
-        """Started, and no end on record."""
+        """Return how many calls were started and have no end on record."""
         return self.started - self.completed - self.failed
 
     def dump(self) -> dict[str, int]:
-        """As JSON."""
+        """Return the counts as a JSON value."""
         return {"started": self.started, "completed": self.completed, "failed": self.failed}
 
 
 @dataclass(slots=True)
 class Calls:
-    """See the module. `step` is the id of the open step, "" if there is none; `imported` runs never go on."""
+    """The calls of a run; see the module.
+
+    `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
+    """
 
     VERSION: ClassVar[int] = 3
 
@@ -115,15 +118,15 @@ class Calls:
     # Reading.
 
     def of_step(self, step: str) -> dict[str, Call]:
-        """The calls that a step has asked for, by id."""
+        """Return the calls that a step has asked for, by id."""
         return {call_id: call for call_id, call in self.known.items() if call.step == step}
 
     def open(self) -> dict[str, Call]:
-        """The calls in flight, by id, in the order of their start."""
+        """Return the calls in flight, by id, in the order of their start."""
         return dict(self._sorted(lambda call: call.status == "open"))
 
     def unresolved(self) -> dict[str, Call]:
-        """The calls that may have happened and of which nobody knows, by id, in the order of their start."""
+        """Return the calls that may have happened and of which nobody knows, by id, in the order of their start."""
         return dict(self._sorted(lambda call: call.unresolved))
 
     def _sorted(self, wanted: Callable[[Call], bool]) -> Iterator[tuple[str, Call]]:
@@ -131,7 +134,7 @@ class Calls:
         return ((call_id, call) for _, call_id, call in sorted(chosen, key=lambda item: item[:2]))
 
     def facts(self, call_id: str) -> CallFacts | None:
-        """What the guarded append asks; see `log/authority.py`."""
+        """Return what the guarded append asks about a call; see `log/authority.py`."""
         call = self.known.get(call_id)
         if call is None:
             return None
@@ -147,15 +150,15 @@ class Calls:
     # Folding.
 
     def on_imported(self, _: RecordedEvent, __: e.RunImported) -> None:
-        """Nothing will be sent again from here."""
+        """Note that nothing will be sent again from this run."""
         self.imported = True
 
     def on_step_started(self, _: RecordedEvent, event: e.StepStarted) -> None:
-        """Calls belong to this step now."""
+        """Note the step that the next calls belong to."""
         self.step = event.id
 
     def on_started(self, record: RecordedEvent, event: AnyStart) -> None:
-        """A new attempt, maybe on top of some that may have happened."""
+        """Add a new attempt, maybe after some that may have happened."""
         call = self.known.get(event.call_id)
         if call is None:
             call = self.known[event.call_id] = _call(event)
@@ -177,7 +180,10 @@ class Calls:
             call.maybe.append(event.attempt)
 
     def on_ended(self, record: RecordedEvent, event: AnyEnd) -> None:
-        """The outcome of an attempt. A failure proves nothing, unless the tool says that this attempt did nothing."""
+        """Keep the outcome of an attempt.
+
+        A failure proves nothing, unless the tool says that this attempt did nothing.
+        """
         call = self.known.get(event.call_id)
         if call is None:
             return
@@ -200,10 +206,10 @@ class Calls:
             self._settle(event.call_id, call)
 
     def on_resolved(self, record: RecordedEvent, event: e.ToolResolved) -> None:
-        """A word changes what is known, not what was told.
+        """Keep somebody's word about a call: it changes what is known, not what the agent was told.
 
-        Of one whose result couldn't be stored a person says what it was. That nothing happened is said by a person or
-        a hook of all attempts up to one, by a late owner of its own alone.
+        If the result couldn't be stored, a person says what it was. "Nothing happened", said by a person or a hook, is
+        about all attempts up to this one; said by a late owner, it is about its own attempt alone.
         """
         call = self.known.get(event.call_id)
         if call is not None and call.unusable and event.outcome == "happened":
@@ -235,12 +241,15 @@ class Calls:
         call.status, call.value_seq = status, seq
 
     def _settle(self, call_id: str, call: Call) -> None:
-        """Nobody will ask for it again: of what is known for sure only the counts stay."""
+        """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
         if call.status != "open" and (self.imported or not call.unresolved):
             del self.known[call_id]
 
     def complete_step(self) -> bool:
-        """The step completed; gives whether it had sent something. Of its calls only the unresolved ones stay."""
+        """Settle the calls of a step that completed; return whether it had sent something.
+
+        Only unresolved ones stay.
+        """
         sent = False
         for call_id, call in self.of_step(self.step).items() if self.step else ():
             sent = sent or call.sent
@@ -252,7 +261,7 @@ class Calls:
         return sent
 
     def fail_step(self) -> None:
-        """The step failed: history ends, and answers after all that was sent are forgotten."""
+        """End the history of a step that failed, and forget the answers that came after all that was sent."""
         calls = self.of_step(self.step).values() if self.step else ()
         sent = max((call.latest for call in calls if call.sent), default=0)
         for call in calls:
@@ -260,7 +269,7 @@ class Calls:
         self.step = ""
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the fold as a JSON value."""
         known = {
             call_id: {name: getattr(call, name) for name in call.__slots__} for call_id, call in self.known.items()
         }
@@ -274,7 +283,7 @@ class Calls:
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Calls:
-        """The inverse of `dump`."""
+        """Return the fold that `dump` made this value of."""
         return cls(
             {call_id: Call(**call) for call_id, call in data["known"].items()},
             Counts(**data["tools"]),
@@ -285,7 +294,7 @@ class Calls:
 
 
 def inherited(known: dict[str, Call], step: str) -> Calls:
-    """The calls that a linked run begins with; they count as its own."""
+    """Return the calls that a linked run begins with; they count as its own."""
     new = Calls(known, step=step)
     for call in known.values():
         counts = new.models if call.policy == "model" else new.tools
@@ -304,7 +313,7 @@ def _call(event: AnyStart) -> Call:
 
 
 def _tighten(call: Call, event: e.ToolStarted) -> None:
-    """An earlier attempt that may have happened stays what it was, and this one is what it says: the stricter counts.
+    """Keep the stricter of two policies: an earlier attempt that may have happened stays what it was.
 
     Under the first policy alone, a tool that was mended to `unsafe` would be sent again unasked.
     """

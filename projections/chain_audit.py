@@ -9,10 +9,11 @@ from .findings import Finding, finding, show_events
 
 
 class ChainAudit:
-    """Feed it a run's events in the order of the store. Holds no more than the last one's seq, hash and position.
+    """Check the chain of a run: `feed` it the events in the order of the store.
 
-    `head` is the run's row as it was before the first event was read, or None. Events behind its head are not for here.
-    `seq` and `hash` are of the last event that was read, `count` is the number of events.
+    It holds no more than the last event's seq, hash and position. `head` is the run's row as it was before the first
+    event was read, or None; events behind that head aren't fed. `seq` and `hash` are of the last event that was read,
+    `count` is the number of events.
     """
 
     def __init__(self, run_id: str, head: Head | None) -> None:
@@ -46,7 +47,7 @@ class ChainAudit:
         return found
 
     def skip(self, seq: int, what: str) -> list[Finding]:
-        """A row that can't be read at all stands here."""
+        """Count a row that can't be read at all."""
         found = [] if seq == self.seq + 1 else [self._gap(self.seq + 1, seq)]
         self.seq, self.hash, self._links = seq, None, ()
         return [*found, self._at("row_unreadable", seq, f"the row of event {seq} can't be read: {what}")]

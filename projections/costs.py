@@ -22,13 +22,13 @@ OTHERS: Final = "…"
 
 
 def add(left: str, right: str) -> str:
-    """The exact sum of two amounts of money, as decimal text."""
+    """Return the exact sum of two amounts of money, as decimal text."""
     return format(MONEY.add(Decimal(left), Decimal(right)), "f")
 
 
 @dataclass(slots=True)
 class Costs:
-    """See the module.
+    """The cost ledger of a run; see the module.
 
     `lines` are {model: {completed|failed|lost: {calls, input, output, cache_read, cache_write, reasoning,
     without_usage, unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source:
@@ -41,7 +41,7 @@ class Costs:
     money: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def on_model(self, model: str, event: e.ModelCompleted | e.ModelFailed) -> None:
-        """A model call ended; failed ones may have cost something too."""
+        """Add a model call that ended; a failed one may have cost something too."""
         line = self._line(model, "completed" if isinstance(event, e.ModelCompleted) else "failed")
         if event.usage is None:
             line["without_usage"] += 1
@@ -54,7 +54,10 @@ class Costs:
             self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
 
     def on_lost(self, model: str) -> None:
-        """A call was sent anew, and nobody knows what the attempt before has cost: its process died."""
+        """Add an attempt whose process died before it ended: nobody knows what it has cost.
+
+        The call was sent anew.
+        """
         line = self._line(model, "lost")
         line["without_usage"] += 1
         line["unpriced"] += 1
@@ -67,7 +70,7 @@ class Costs:
         return line
 
     def on_money(self, _: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
-        """Money on top, or a correction."""
+        """Add money beside the calls, or a correction."""
         self._add(event.currency, event.source, event.amount)
 
     def _add(self, currency: str, source: str, amount: str) -> None:
@@ -77,7 +80,10 @@ class Costs:
         sources[source] = add(sources.get(source, "0"), amount)
 
     def usage(self) -> dict[str, dict[str, int]]:
-        """{model: {input, output, cache_read, cache_write}}, all outcomes together, of models that told any usage."""
+        """Return {model: {input, output, cache_read, cache_write}} of the models that told any usage.
+
+        All outcomes are counted together.
+        """
         total: dict[str, dict[str, int]] = {}
         for model, outcomes in sorted(self.lines.items()):
             told = [line for line in outcomes.values() if line["calls"] > line["without_usage"]]
@@ -86,28 +92,28 @@ class Costs:
         return total
 
     def tokens(self) -> int:
-        """All tokens that were told, in and out; a lower bound if `without_usage` isn't zero."""
+        """Return all tokens that were told, in and out; a lower bound if `without_usage` isn't zero."""
         lines = (line for outcomes in self.lines.values() for line in outcomes.values())
         return min(sum(sum(line[n] for n in TOKENS[:4]) for line in lines), int_max)
 
     def amount(self, currency: str) -> Decimal:
-        """The money spent in a currency, all sources together; a lower bound if `unpriced` isn't zero."""
+        """Return the money spent in a currency, all sources together; a lower bound if `unpriced` isn't zero."""
         total = "0"
         for amount in self.money.get(currency, {}).values():
             total = add(total, amount)
         return Decimal(total)
 
     def count(self, what: str) -> int:
-        """How many calls: `calls`, `without_usage` or `unpriced`."""
+        """Return how many calls there are of this kind: `calls`, `without_usage` or `unpriced`."""
         return sum(line[what] for outcomes in self.lines.values() for line in outcomes.values())
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the ledger as a JSON value."""
         return {"lines": self.lines, "money": self.money}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Costs:
-        """The inverse of `dump`."""
+        """Return the ledger that `dump` made this value of."""
         return cls(data["lines"], data["money"])
 
 

@@ -18,7 +18,7 @@ class Derived:
     """Apply a run's events in order; `rows` are then the rows of the index tables that the last one stands for.
 
     `head` is the row of `runs`. What isn't in the events is left at its beginning: a lease begins at `boottime_s`, and
-    `wake_at` is the time of the event that woke the run. `args_at(seq)` gives the args of the tool.started there;
+    `wake_at` is the time of the event that woke the run. `args_at(seq)` returns the args of the tool.started there;
     `state` is where the run goes on from, if not from nothing.
     """
 
@@ -37,7 +37,7 @@ class Derived:
         self._boottime_s = boottime_s
 
     def apply(self, record: RecordedEvent) -> index.Rows:
-        """Fold one event in, and give the rows that it stands for. Raises Unfoldable."""
+        """Fold one event in, and return the rows that it stands for. Raises Unfoldable."""
         self.move_head(record)
         self.rows = index.Rows()
         index.apply(self.state, record, self.rows, self._args_at)
@@ -47,10 +47,13 @@ class Derived:
         return self.rows
 
     def move_head(self, record: RecordedEvent) -> None:
-        """Only move the head: for an event that can't be folded."""
+        """Move only the head: for an event that can't be folded."""
         self.head = advance(self.head, record, self._boottime_s)
 
     @property
     def newest(self) -> tuple[str, str] | None:
-        """The (scope, run id) that the run's first event made the newest of its line; an imported run has no line."""
+        """Return (scope, run id), if the run's first event made it the newest of its line; else None.
+
+        An imported run has no line.
+        """
         return None if self.state.status.status in ("new", "imported") else (self.head.scope, self.head.run_id)

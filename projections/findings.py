@@ -28,7 +28,7 @@ class Finding:
 
     @property
     def counts(self) -> bool:
-        """Whether it makes `runjournal audit` exit with 3."""
+        """Return whether the finding makes `runjournal audit` exit with 3."""
         return self.severity != "info"
 
 
@@ -98,18 +98,18 @@ CODES: Final[Mapping[str, Code]] = {
 def finding(
     code: str, run_id: str, seq: int | None, what: str, next: str, *, severity: Severity | None = None
 ) -> Finding:
-    """A finding of a known code, of its own severity unless told."""
+    """Return a finding of a known code, of the code's severity unless another is passed."""
     return Finding(severity or CODES[code].severity, code, run_id, seq, what, next)
 
 
 def shown(name: object) -> str:
-    """A name from the log, safe to print: bounded, without control characters."""
+    """Return a name from the log, safe to print: bounded, without control characters."""
     text = ascii(name)
     return text if len(text) <= 80 else f"{text[:76]}…{text[-1]}"  # noqa: PLR2004 - a line holds it
 
 
 def spoken(seconds: float) -> str:
-    """A length of time as people say it."""
+    """Return a length of time as people say it."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -117,15 +117,15 @@ def spoken(seconds: float) -> str:
 
 
 def show_events(run_id: str, seq: int) -> str:
-    """The command that shows a run's events from a seq on."""
+    """Return the command that shows a run's events from a seq on."""
     return f"runjournal show {shlex.quote(run_id)} --events --from {seq}"
 
 
 def show_calls(run_id: str, *, models: bool = False) -> str:
-    """The command that shows a run's calls, those of models too if told."""
+    """Return the command that shows a run's calls; with `models`, those of models too."""
     return f"runjournal show {shlex.quote(run_id)} --calls{' --models' if models else ''}"
 
 
 def command(name: str, run_id: str) -> str:
-    """Any other command on a run."""
+    """Return any other command on a run."""
     return f"runjournal {name} {shlex.quote(run_id)}"

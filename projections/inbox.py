@@ -13,7 +13,10 @@ from runjournal.log.limits import children_kept_max
 
 @dataclass(slots=True)
 class Inbox:
-    """`signals` are [seq, signal_id, name], oldest first; `children` {run id: status}, those that run first of all."""
+    """The inbox of a run, and its children.
+
+    `signals` are [seq, signal_id, name], oldest first. `children` are {run id: status}, those that run first of all.
+    """
 
     VERSION: ClassVar[int] = 1
 
@@ -22,28 +25,28 @@ class Inbox:
     children_count: int = 0
 
     def on_signal(self, record: RecordedEvent, event: e.SignalReceived) -> None:
-        """One arrives; the same id again is the same signal."""
+        """Add a signal; the same id again is the same signal."""
         if all(signal[1] != event.signal_id for signal in self.signals):
             self.signals.append([record.seq, event.signal_id, event.name])
 
     def arrived(self, before_seq: int) -> list[list[Any]]:
-        """The signals that had arrived before a seq."""
+        """Return the signals that had arrived before a seq."""
         return [signal for signal in self.signals if signal[0] < before_seq]
 
     def take(self, signal_ids: Iterable[str]) -> None:
-        """A step that took them has completed."""
+        """Drop the signals that a completed step has taken."""
         taken = set(signal_ids)
         if taken:
             self.signals = [signal for signal in self.signals if signal[1] not in taken]
 
     def on_spawned(self, _: RecordedEvent, event: e.ChildSpawned) -> None:
-        """A child begins."""
+        """Add a child."""
         self.children[event.child_run_id] = "running"
         self.children_count += 1
         self._bound()
 
     def on_finished(self, _: RecordedEvent, event: e.ChildFinished) -> None:
-        """A child has ended."""
+        """Note that a child has ended."""
         self.children[event.child_run_id] = event.status
         self._bound()
 
@@ -53,12 +56,12 @@ class Inbox:
             del self.children[key]
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the fold as a JSON value."""
         return {"signals": self.signals, "children": self.children, "children_count": self.children_count}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Inbox:
-        """The inverse of `dump`."""
+        """Return the fold that `dump` made this value of."""
         return cls(**data)
 
 

@@ -35,9 +35,9 @@ class Rows:
 
 
 def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[[int], object]) -> None:
-    """Fold one event into the state, and note its rows.
+    """Fold one event into the state, and add its rows to `rows`.
 
-    `args_at(seq)` gives the args of the tool.started there; a seq of 0 and below counts back in the run's base.
+    `args_at(seq)` returns the args of the tool.started there; a seq of 0 and below counts back in the run's base.
 
     An imported run has no rows: nothing is ever sent again from it.
     """
@@ -68,8 +68,9 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
 
 
 def args_sha256(args: object) -> str:
-    """SHA-256 in hex of a call's args: of their JSON with sorted keys; of a lost blob, what is left is its own.
+    """Return SHA-256 in hex of a call's args: of their JSON with sorted keys; of a lost blob, the hash that it had.
 
-    It says whether two calls are the same one, as equal args are in whatever order; the args themselves keep theirs.
+    It tells whether two calls are the same one. Equal args are the same in whatever order; the args themselves keep
+    theirs.
     """
     return args.sha256 if isinstance(args, BlobRef) else digest_of(orjson.dumps(args, option=orjson.OPT_SORT_KEYS))

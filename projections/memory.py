@@ -15,7 +15,7 @@ Entry = tuple[Any, ...]
 
 
 def _entry(value: Json) -> Entry:
-    """A value, or where it is: ("value", v) or ("blob", sha256, bytes)."""
+    """Return a value, or where it is: ("value", v) or ("blob", sha256, bytes)."""
     return ("blob", value.sha256, value.bytes) if isinstance(value, BlobRef) else ("value", value)
 
 
@@ -29,7 +29,7 @@ def _value(entry: Entry) -> Json:
 
 @dataclass(slots=True)
 class Memory:
-    """Values over the inline bound are held as `BlobRef`; nobody changes a value in place.
+    """The working memory. Values over the inline bound are held as `BlobRef`; nobody changes a value in place.
 
     Keys stand in the order of a dict: a new one comes last, one that is set again keeps its place, one that was deleted
     and is set again comes last.
@@ -44,18 +44,18 @@ class Memory:
 
     @property
     def committed(self) -> dict[str, Json]:
-        """What steps that completed have left, by key, in the order of setting."""
+        """Return what completed steps have left, by key, in the order of setting."""
         return {key: _value(entry) for key, entry in self.base.items()}
 
     @property
     def view(self) -> dict[str, Json]:
-        """What the open step sees, in the order of setting; the committed memory if none is open."""
+        """Return what the open step sees, in the order of setting; the committed memory if none is open."""
         entries = self.base if self.overlay is None else self.overlay
         return {key: _value(entry) for key, entry in entries.items()}
 
     @property
     def bytes(self) -> int:
-        """The size of `view`, as JSON, values held out of line by reference."""
+        """Return the size of `view`, as JSON, values held out of line by reference."""
         return self.base_bytes if self.overlay is None else self.overlay_bytes
 
     def _put(self, key: str, entry: Entry | None) -> None:
@@ -71,39 +71,39 @@ class Memory:
             self.overlay_bytes += grown
 
     def on_set(self, _: RecordedEvent, event: e.MemorySet) -> None:
-        """A key gets a value."""
+        """Set a key."""
         self._put(event.key, _entry(event.value))
 
     def on_deleted(self, _: RecordedEvent, event: e.MemoryDeleted) -> None:
-        """A key is gone."""
+        """Delete a key."""
         self._put(event.key, None)
 
     def on_reset(self, _: RecordedEvent, __: e.MemoryReset) -> None:
-        """All keys are gone."""
+        """Delete all keys."""
         for key in list(self.base if self.overlay is None else self.overlay):
             self._put(key, None)
 
     def begin(self) -> None:
-        """A step starts from the committed memory."""
+        """Begin a step: it starts from the committed memory."""
         self.overlay, self.overlay_bytes = dict(self.base), self.base_bytes
 
     def commit(self) -> None:
-        """The step completed."""
+        """Commit what the step has changed: it completed."""
         if self.overlay is not None:
             self.base, self.base_bytes = self.overlay, self.overlay_bytes
             self.drop()
 
     def drop(self) -> None:
-        """The step failed."""
+        """Drop what the step has changed: it failed."""
         self.overlay, self.overlay_bytes = None, 0
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the memory as a JSON value."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Memory:
-        """The inverse of `dump`."""
+        """Return the memory that `dump` made this value of."""
         base, overlay = data["base"], data["overlay"]
         return cls(
             {key: tuple(entry) for key, entry in base.items()},

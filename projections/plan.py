@@ -14,7 +14,7 @@ Task = dict[str, Any]
 
 @dataclass(slots=True)
 class Plan:
-    """Tasks are {id, title, status, note?}; an update that names no task of the plan changes nothing."""
+    """The plan. Tasks are {id, title, status, note?}; an update that names no task of the plan changes nothing."""
 
     VERSION: ClassVar[int] = 1
 
@@ -23,16 +23,16 @@ class Plan:
 
     @property
     def view(self) -> list[Task]:
-        """What the open step sees; the committed plan if none is open."""
+        """Return what the open step sees; the committed plan if none is open."""
         return self.base if self.overlay is None else self.overlay
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks of `view`, copies."""
+        """Return copies of the tasks of `view`."""
         return [dict(task) for task in self.view]
 
     def next(self) -> Task | None:
-        """The first task that is being done, else the first to do, or None."""
+        """Return the first task that is being done, else the first to do, or None."""
         for status in ("doing", "todo"):
             for task in self.view:
                 if task["status"] == status:
@@ -40,12 +40,12 @@ class Plan:
         return None
 
     def on_queued(self, _: RecordedEvent, event: e.RunQueued) -> None:
-        """The plan that a run begins with."""
+        """Take the plan that a run begins with."""
         if event.plan is not None:
             self.base = [dict(task) for task in event.plan]
 
     def on_set(self, _: RecordedEvent, event: e.PlanSet) -> None:
-        """The whole plan."""
+        """Replace the whole plan."""
         tasks = [dict(task) for task in event.tasks]
         if self.overlay is None:
             self.base = tasks
@@ -53,7 +53,7 @@ class Plan:
             self.overlay = tasks
 
     def on_updated(self, _: RecordedEvent, event: e.PlanUpdated) -> None:
-        """One task."""
+        """Change one task."""
         tasks = self.view
         for place, task in enumerate(tasks):
             if task["id"] == event.task_id:
@@ -61,25 +61,25 @@ class Plan:
                 break
 
     def begin(self) -> None:
-        """A step starts from the committed plan."""
+        """Begin a step: it starts from the committed plan."""
         self.overlay = list(self.base)
 
     def commit(self) -> None:
-        """The step completed."""
+        """Commit what the step has changed: it completed."""
         if self.overlay is not None:
             self.base, self.overlay = self.overlay, None
 
     def drop(self) -> None:
-        """The step failed."""
+        """Drop what the step has changed: it failed."""
         self.overlay = None
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the plan as a JSON value."""
         return {"base": self.base, "overlay": self.overlay}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Plan:
-        """The inverse of `dump`."""
+        """Return the plan that `dump` made this value of."""
         return cls(data["base"], data["overlay"])
 
 

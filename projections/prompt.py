@@ -12,7 +12,7 @@ from runjournal.log.base import Event, RecordedEvent
 
 @dataclass(slots=True)
 class Prompt:
-    """`seq` is the event that holds the text; `pins` counts how often another prompt was pinned."""
+    """The pinned prompt. `seq` is the event that holds the text; `pins` counts how often another prompt was pinned."""
 
     VERSION: ClassVar[int] = 1
 
@@ -22,20 +22,20 @@ class Prompt:
     pins: int = 0
 
     def on_pinned(self, record: RecordedEvent, event: e.PromptPinned) -> None:
-        """The newest one counts."""
+        """Take the newest prompt: it is the one that counts."""
         self.fingerprint, self.layers, self.seq, self.pins = event.fingerprint, event.layers, record.seq, self.pins + 1
 
     def changed_layers(self, layers: Mapping[str, str]) -> list[str]:
-        """The names of layers that differ from the pinned ones, sorted."""
+        """Return the names of the layers that differ from the pinned ones, sorted."""
         return sorted(name for name in self.layers.keys() | layers.keys() if self.layers.get(name) != layers.get(name))
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the fold as a JSON value."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Prompt:
-        """The inverse of `dump`."""
+        """Return the fold that `dump` made this value of."""
         return cls(**data)
 
 

@@ -37,7 +37,7 @@ class Projection(Protocol):
 
     @classmethod
     def initial(cls) -> Self:
-        """The state before the first event."""
+        """Return the state before the first event."""
         ...
 
     def apply(self, record: RecordedEvent) -> None:
@@ -45,17 +45,17 @@ class Projection(Protocol):
         ...
 
     def dump(self) -> Any:
-        """The state as a JSON value; the order of its keys is kept, and must follow from the events as well."""
+        """Return the state as a JSON value. The order of its keys is kept, and must follow from the events as well."""
         ...
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`."""
+        """Return the state that `dump` made this value of."""
         ...
 
 
 def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False) -> P:
-    """Fold events into a projection, in place; gives it back.
+    """Fold events into a projection, in place; return the projection.
 
     Raises Unfoldable at an event that is unreadable or of a newer version; with `force` such events are left out.
     """
@@ -73,7 +73,7 @@ def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False
 
 
 def foldable(records: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:
-    """The same records. Raises Unfoldable at one that is unreadable or of a newer version."""
+    """Yield the same records. Raises Unfoldable at one that is unreadable or of a newer version."""
     for record in records:
         if isinstance(record.event, UnreadableEvent | NewerEvent):
             raise unfoldable(record)
@@ -81,7 +81,7 @@ def foldable(records: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:
 
 
 def unfoldable(record: RecordedEvent) -> Unfoldable:
-    """The error at an event that no fold goes past."""
+    """Return the error of an event that no fold goes past."""
     event = record.event
     if isinstance(event, NewerEvent):
         what = f"has version {event.v} of its data, newer than this runjournal knows"
@@ -91,7 +91,7 @@ def unfoldable(record: RecordedEvent) -> Unfoldable:
 
 
 def dump_bytes(data: Any) -> bytes:
-    """A dump as bytes: JSON, its keys in their own order, since a loop of an agent over a value goes by it."""
+    """Return a dump as bytes: JSON that keeps the order of its keys, since an agent's loop over a value follows it."""
     return orjson.dumps(data)
 
 
@@ -127,20 +127,20 @@ class RunState:
 
     @property
     def overlay_open(self) -> bool:
-        """Whether a step is open, so that what it did to the context is uncommitted."""
+        """Return whether a step is open, so that what it did to the context is uncommitted."""
         return self.steps.open is not None
 
     def call_facts(self, call_id: str) -> CallFacts | None:
-        """For the guarded append."""
+        """Return what the log knows of a call, for the guarded append."""
         return self.calls.facts(call_id)
 
     def question_open(self, approval_id: str) -> bool:
-        """For the guarded append."""
+        """Return whether a question is still to be answered, for the guarded append."""
         question = self.approvals.known.get(approval_id)
         return question is not None and question.decision is None
 
     def answered(self, wait: Mapping[str, Any]) -> bool:
-        """Whether what a run waits for has come."""
+        """Return whether what a run waits for has come."""
         kind, key = wait["kind"], wait["id"]
         if kind == "child":
             return self.inbox.children.get(key, "running") != "running"
@@ -158,7 +158,6 @@ class RunState:
 
     @classmethod
     def initial(cls) -> Self:
-        """The state before the first event."""
         return cls()
 
     def apply(self, record: RecordedEvent) -> None:
@@ -174,7 +173,7 @@ class RunState:
             self.status.woken = any(self.answered(wait) for wait in self.status.waits)
 
     def fold(self, records: Iterable[RecordedEvent], *, force: bool = False) -> Self:
-        """Fold events in, in place; gives itself back. With `force`, `skipped` counts the events left out."""
+        """Fold events in, in place; return this state. With `force`, `skipped` counts the events left out."""
         apply = self.apply
         for record in records:
             if force and type(record.event) in _UNFOLDABLE:
@@ -185,12 +184,12 @@ class RunState:
         return self
 
     def on_step_started(self, _: RecordedEvent, __: e.StepStarted) -> None:
-        """A step is a transaction on context: it begins."""
+        """Begin a step: what it does to the context is uncommitted from here on."""
         for context in (self.transcript, self.memory, self.plan):
             context.begin()
 
     def on_step_completed(self, record: RecordedEvent, event: e.StepCompleted) -> None:
-        """It commits."""
+        """Commit what the step did to the context."""
         step = self.steps.open
         for context in (self.transcript, self.memory, self.plan):
             context.commit()
@@ -204,7 +203,7 @@ class RunState:
         self.status.progress()
 
     def on_step_failed(self, record: RecordedEvent, event: e.StepFailed) -> None:
-        """It is rolled back."""
+        """Drop what the step did to the context."""
         for context in (self.transcript, self.memory, self.plan):
             context.drop()
         self.calls.fail_step()
@@ -212,29 +211,29 @@ class RunState:
         self.status.progress()
 
     def on_call_ended(self, _: RecordedEvent, __: AnyEnd) -> None:
-        """That is progress."""
+        """Count the end of a call as progress of the run."""
         self.status.progress()
 
     def on_model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
-        """What a model call cost is that of the call's model."""
+        """Add the cost of a model call to the model of that call."""
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
 
     def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
-        """An attempt that has no end when the next one starts was lost."""
+        """Count the attempt before as lost, if it has no end when the next one starts."""
         call = self.calls.known.get(event.call_id)
         if call is not None and call.status == "open":
             self.costs.on_lost(event.model)
 
     def on_asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
-        """A question belongs to the step that is open."""
+        """Add a question to the step that is open."""
         step = self.steps.open
         self.approvals.ask(record, event, step.id if step else "", step.attempt if step else 0)
 
     # Going on from another run.
 
     def derive(self, link: str, again: Iterable[str] = ()) -> RunState:
-        """The state that a linked run begins with; this is its base.
+        """Return the state that a linked run begins with; this state is its base.
 
         A retry goes on from here: an open step is entered again with its history and answers, a failed one is a new
         attempt; the steps in `again` are tried as if they hadn't failed. A fork starts behind the last step that
@@ -272,7 +271,7 @@ class RunState:
     # Dumping.
 
     def dump(self) -> dict[str, Any]:
-        """As JSON; the same bytes for the same events, by `dump_bytes`."""
+        """Return the state as a JSON value; `dump_bytes` makes the same bytes of it for the same events."""
         data: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
         for name in _FOLDS:
             part = getattr(self, name)
@@ -281,7 +280,7 @@ class RunState:
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `dump`. Raises InvalidArgument if it isn't one."""
+        """Return the state that `dump` made this value of. Raises InvalidArgument if it isn't such a value."""
         try:
             folds = {
                 name: kind.load(data[name]) if hasattr(kind, "load") else kind(**data[name])
@@ -293,7 +292,7 @@ class RunState:
 
     @classmethod
     def version(cls) -> str:
-        """SHA-256, in hex, over the versions of all folds and of every upcaster: a dump of another is not loaded.
+        """Return SHA-256, in hex, over the versions of all folds and upcasters: a dump of another version isn't loaded.
 
         Upcasters of users' own types (x.*) don't count: no part of a RunState reads these, and a program that doesn't
         have them, such as the command line, can use the same checkpoints.
@@ -328,7 +327,10 @@ def _through(name: str, method: Callable[[Any, RecordedEvent, Any], None]) -> Ha
 
 @cache
 def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
-    """Event class -> what folds it, in order. Costs go before calls, which may forget the call; steps after both."""
+    """Return {event class: what folds it, in order}.
+
+    Costs go before calls, which may forget the call; steps after both.
+    """
     table: dict[type[Event], list[Handler]] = {
         e.StepStarted: [RunState.on_step_started],
         e.StepCompleted: [RunState.on_step_completed],

@@ -30,7 +30,10 @@ STEP_TYPES: Final = frozenset({"step.started", "step.completed", "step.failed"})
 
 
 def arrow(status: str, event_type: str) -> str | None:
-    """Where an event of this type leads from `status`, `status` itself if it moves nothing, or None: no such arrow."""
+    """Return where an event of this type leads from `status`; None if there is no such arrow.
+
+    That is `status` itself, if the event moves nothing.
+    """
     if event_type in STEP_TYPES:
         return "running" if "running" in TRANSITIONS[status] and status == "running" else None
     after = STATUS_AFTER.get(event_type)
@@ -43,7 +46,10 @@ def arrow(status: str, event_type: str) -> str | None:
 
 @dataclass(slots=True)
 class Status:
-    """See the module. `*_seq` point at the events that hold the values; `stuck` counts recoveries since progress."""
+    """Where a run stands; see the module.
+
+    `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress.
+    """
 
     VERSION: ClassVar[int] = 1
 
@@ -78,11 +84,11 @@ class Status:
 
     @property
     def terminal(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.status in TERMINAL
 
     def on_queued(self, record: RecordedEvent, event: e.RunQueued) -> None:
-        """The run begins."""
+        """Begin the run."""
         self.status, self.kind, self.title = "queued", event.kind, event.title
         self.tags, self.scope = dict(event.tags or {}), event.scope or record.run_id
         self.parent_run_id, self.link, self.base = event.parent_run_id, event.link, event.base
@@ -90,50 +96,50 @@ class Status:
         self.queued_at, self.input_seq = record.at, record.seq
 
     def on_imported(self, record: RecordedEvent, event: e.RunImported) -> None:
-        """The run happened elsewhere."""
+        """Note that the run happened elsewhere."""
         self.status, self.kind, self.title, self.scope = "imported", event.kind, event.title, record.run_id
         self.parent_run_id, self.path, self.queued_at = event.parent_run_id, event.path, record.at
 
     def on_claimed(self, record: RecordedEvent, event: e.RunClaimed) -> None:
-        """A new owner."""
+        """Set the new owner."""
         self.status, self.epoch, self.owner = "running", event.epoch, event.worker
         self.waits, self.woken, self.due_at = [], False, None
         self.started_at = self.started_at or record.at
         self.code_version = event.code_version or self.code_version
 
     def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
-        """Free again; a recovery is counted before it is made."""
+        """Free the run for a claim; a recovery is counted before it is made."""
         self.status, self.owner, self.due_at = "queued", None, None
         if event.reason in RECOVERIES:
             self.stuck += 1
             self.recoveries += 1
 
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
-        """Given back until something has come; having got here is progress."""
+        """Note what the run waits for, and that it has no owner; to have come here is progress."""
         self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
         self.woken, self.stuck = False, 0
 
     def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
-        """A round is over."""
+        """End a round, and note when the next one is due."""
         self.status, self.owner, self.round, self.due_at = "scheduled_retry", None, self.round + 1, event.due_at
         self.error, self.left = event.error, event.left
 
     def on_completed(self, record: RecordedEvent, _: e.RunCompleted) -> None:
-        """It ended well."""
+        """End the run: it completed."""
         self._end("completed", record)
         self.output_seq = record.seq
 
     def on_failed(self, record: RecordedEvent, event: e.RunFailed) -> None:
-        """It ended badly."""
+        """End the run: it failed."""
         self._end("failed", record)
         self.error, self.cause, self.left = event.error, event.cause, event.left
 
     def on_cancelled(self, record: RecordedEvent, _: e.RunCancelled) -> None:
-        """It was stopped."""
+        """End the run: it was cancelled."""
         self._end("cancelled", record)
 
     def on_cancel_requested(self, _: RecordedEvent, event: e.RunCancelRequested) -> None:
-        """It is to stop; the sharper mode counts."""
+        """Note that the run is to stop; the sharper mode counts."""
         self.cancel = sharper(self.cancel, event.mode)
 
     def _end(self, status: str, record: RecordedEvent) -> None:
@@ -141,7 +147,7 @@ class Status:
         self.waits, self.woken, self.due_at = [], False, None
 
     def progress(self) -> None:
-        """A call or a step ended: recoveries before it don't count any more."""
+        """Note that a call or a step ended: recoveries before it don't count any more."""
         self.stuck = 0
 
 
@@ -162,5 +168,5 @@ HANDLERS: Final[Mapping[type[Event], Handler]] = {
 
 
 def reference(value: Any) -> Any:
-    """A value for a dump: a blob by its reference, anything else as it is."""
+    """Return a value for a dump: a blob by its reference, anything else as it is."""
     return {"$blob": value.sha256, "bytes": value.bytes} if isinstance(value, BlobRef) else value

@@ -35,22 +35,22 @@ class OpenStep:
     recoveries: int = 0
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the step as a JSON value."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)
 class Steps:
-    """See the module.
+    """The steps of a run; see the module.
 
-    `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first;
-    `completed_count` counts those of this run alone, `failed_count` those of the runs that it goes on from, too;
-    `failures` [place, step id, attempt, kind, error] since a step last completed, but for those that left the agent;
-    `attempts` how often each step that isn't complete has failed, `settled` the same when a step last completed;
-    `uses` how often each repeated name has completed;
-    `redo` the step that failed last, if none was started since; `spent` each `do` without a key that sent something;
-    `last_done` the place where a step last completed; `anew` [step id, attempt, from, to] of each step whose failure
-    left the agent: its failures between the two places, and those of this attempt or later, are not told again.
+    `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first.
+    `completed_count` counts those of this run alone, `failed_count` those of the runs that it goes on from, too.
+    `failures` are [place, step id, attempt, kind, error] since a step last completed, but for those that left the
+    agent. `attempts` says how often each step that isn't complete has failed, `settled` the same when a step last
+    completed. `uses` says how often each repeated name has completed. `redo` is the step that failed last, if none was
+    started since. `spent` is each `do` without a key that sent something. `last_done` is the place where a step last
+    completed. `anew` is [step id, attempt, from, to] of each step whose failure left the agent: its failures between
+    the two places, and those of this attempt or later, are not told again.
     """
 
     VERSION: ClassVar[int] = 3
@@ -71,16 +71,16 @@ class Steps:
 
     @property
     def next_index(self) -> int:
-        """The index that the run goes on with: of the open or failed step, else the one after the last."""
+        """Return the index that the run goes on with: of the open or failed step, else the one after the last."""
         return self.last_index if self.open or self.redo else self.last_index + 1
 
     @property
     def completed(self) -> list[str]:
-        """The ids of the last completed steps, oldest first."""
+        """Return the ids of the last completed steps, oldest first."""
         return [step[0] for step in self.recent]
 
     def on_started(self, record: RecordedEvent, event: e.StepStarted) -> None:
-        """An entry begins; the same index again is the same step, entered again."""
+        """Begin an entry; the same index again is the same step, entered again."""
         again = self.open if self.open and self.open.id == event.id and self.open.attempt == event.attempt else None
         self.open = OpenStep(
             event.index, event.id, event.name, event.kind, event.key, event.attempt, event.entry,
@@ -89,12 +89,12 @@ class Steps:
         self.last_index, self.redo = event.index, None
 
     def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
-        """The process that was in the open step is gone."""
+        """Count a recovery of the open step: the process that was in it is gone."""
         if self.open is not None and event.reason in RECOVERIES:
             self.open.recoveries += 1
 
     def on_completed(self, record: RecordedEvent, _: e.StepCompleted) -> None:
-        """The step is done, and so are the failures before it."""
+        """Complete the step, and settle the failures before it."""
         step = self.open
         if step is None:
             return
@@ -108,7 +108,7 @@ class Steps:
             self.uses[step.name] = self.uses.get(step.name, 0) + 1
 
     def on_failed(self, record: RecordedEvent, event: e.StepFailed) -> None:
-        """This attempt is over; the next one keeps the index."""
+        """End this attempt; the next one keeps the index."""
         step = self.open
         if step is None:
             return
@@ -119,35 +119,35 @@ class Steps:
         self.failures.append([record.seq, step.id, step.attempt, step.kind, error | {"transient": event.transient}])
 
     def on_retry_scheduled(self, record: RecordedEvent, event: e.RunRetryScheduled) -> None:
-        """A round is over: the next one isn't told of the failures that left the agent."""
+        """End a round: the next one isn't told of the failures that left the agent."""
         self.try_anew(event.left, record.seq)
 
     def try_anew(self, left: list[list[Any]], place: int) -> None:
-        """The steps of these failures, [step id, attempt], are to be tried as if they hadn't failed."""
+        """Note that the steps of these failures, [step id, attempt], are to be tried as if they hadn't failed."""
         for step, attempt in left:
             self.failures = [failure for failure in self.failures if failure[1] != step]
             self.anew.append([step, attempt, self.last_done, place])
 
     def tried_anew(self, step: str, attempt: int, place: int) -> bool:
-        """Whether a failure of a step, at a place, is one that isn't told again."""
+        """Return whether a failure of a step, at a place, is one that isn't told again."""
         return any(
             step == again and place < upto and (place > since or attempt >= least)
             for again, least, since, upto in self.anew
         )
 
     def on_signal_taken(self, _: RecordedEvent, event: e.SignalTaken) -> None:
-        """The open step has looked into the inbox."""
+        """Note what the open step has seen in the inbox."""
         if self.open is not None:
             self.open.took = [*(self.open.took or []), *event.signal_ids]
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the fold as a JSON value."""
         names = (name for name in self.__slots__ if name != "open")
         return {name: getattr(self, name) for name in names} | {"open": self.open.dump() if self.open else None}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Steps:
-        """The inverse of `dump`."""
+        """Return the fold that `dump` made this value of."""
         values: dict[str, Any] = {**data, "open": OpenStep(**data["open"]) if data["open"] else None}
         return cls(**values)
 

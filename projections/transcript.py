@@ -1,7 +1,7 @@
 """The transcript: which messages the context holds, by reference. The messages themselves are read lazily.
 
 `Transcript` is bounded: first and last seq, counts, and the hash of the last message's event, which through the chain
-pins every message before it. `messages` walks the log and gives what the context holds.
+pins every message before it. `messages` walks the log and yields what the context holds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Extent:
     compacted: list[int] | None = None
 
     def copy(self) -> Extent:
-        """A copy that can be changed."""
+        """Return a copy that can be changed."""
         return replace(self, roles=dict(self.roles), last_ids=dict(self.last_ids))
 
     def add(self, record: RecordedEvent, role: str, message_id: str | None) -> None:
-        """One more message, or more of the last one of its role, if it has the same id."""
+        """Count one more message, or more of the last one of its role, if it has the same id."""
         self.first_seq = self.first_seq or record.seq
         self.last_seq, self.digest = record.seq, record.hash
         if message_id is None:
@@ -46,7 +46,7 @@ class Extent:
 
 @dataclass(slots=True)
 class Transcript:
-    """The committed context, what the open step makes of it, and somebody else's summary that waits for its end."""
+    """The committed context, what the open step makes of it, and a summary by others that waits for the step's end."""
 
     VERSION: ClassVar[int] = 1
 
@@ -56,50 +56,50 @@ class Transcript:
 
     @property
     def view(self) -> Extent:
-        """What the open step sees; the committed context if none is open."""
+        """Return what the open step sees; the committed context if none is open."""
         return self.overlay or self.base
 
     def on_queued(self, record: RecordedEvent, event: e.RunQueued) -> None:
-        """The messages that a run begins with."""
+        """Add the messages that a run begins with."""
         for message in event.messages or ():
             self.base.add(record, message["role"], message.get("message_id"))
 
     def on_message(self, record: RecordedEvent, event: e.MessageAppended) -> None:
-        """The messages of an open step go to its overlay."""
+        """Add a message; one of an open step goes to its overlay."""
         self.view.add(record, event.role, event.message_id)
 
     def on_compacted(self, record: RecordedEvent, event: e.ContextCompacted) -> None:
-        """A summary stands in for the messages up to a seq; an open step sees only its own."""
+        """Put a summary in the place of the messages up to a seq; an open step sees only its own summary."""
         if self.overlay is None or record.epoch:
             self.view.compacted = [record.seq, event.upto_seq]
         else:
             self.later = [record.seq, event.upto_seq]
 
     def begin(self) -> None:
-        """A step starts: what it appends is uncommitted; what an earlier entry appended is dropped."""
+        """Begin a step: what it appends is uncommitted, and what an earlier entry appended is dropped."""
         self.overlay = self.base.copy()
 
     def commit(self) -> None:
-        """The step completed."""
+        """Commit what the step has appended: it completed."""
         if self.overlay is not None:
             self.base = self.overlay
         self.drop()
 
     def drop(self) -> None:
-        """The step failed."""
+        """Drop what the step has appended: it failed."""
         self.overlay = None
         if self.later is not None and self.later > (self.base.compacted or []):
             self.base.compacted = self.later
         self.later = None
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the transcript as a JSON value."""
         return {name: extent and {n: getattr(extent, n) for n in extent.__slots__} for name, extent in
                 (("base", self.base), ("overlay", self.overlay))} | {"later": self.later}  # fmt: skip
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Transcript:
-        """The inverse of `dump`."""
+        """Return the transcript that `dump` made this value of."""
         return cls(Extent(**data["base"]), Extent(**data["overlay"]) if data["overlay"] else None, data["later"])
 
 
@@ -129,7 +129,7 @@ CONTEXT_TYPES: Final = (
 
 
 def messages(records: Iterable[RecordedEvent], *, compacted: bool = False) -> Iterator[Message]:
-    """The messages of a run's context, from its events in order: those of failed attempts left out.
+    """Yield the messages of a run's context, from its events in order: those of failed attempts left out.
 
     Those of a step that is open at the end come last, uncommitted. With `compacted`, the newest summary stands in for
     what it summarises, as a system message; this holds all later messages in memory, the default only an open step's.

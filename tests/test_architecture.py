@@ -263,6 +263,76 @@ def undescribed_tests(sources: Sources) -> list[str]:
     return found
 
 
+def silent_methods(sources: Sources) -> list[str]:
+    """Public methods without a docstring that implement neither a base class nor a protocol that describes them."""
+    classes = [
+        node
+        for path, text in sources.items()
+        for node in ast.walk(ast.parse(text, path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    named: dict[str, list[ast.ClassDef]] = {}
+    for each in classes:
+        named.setdefault(each.name, []).append(each)
+    protocols = [each for each in classes if "Protocol" in _bases(each)]
+
+    def family(node: ast.ClassDef) -> list[ast.ClassDef]:
+        above = [each for base in _bases(node) for each in named.get(base, []) if base != node.name]
+        return [node, *(each for base in above for each in family(base))]
+
+    found = []
+    for each in classes:
+        own = family(each)
+        has = {name for above in own for name in _members(above)}
+        described = {
+            name
+            for above in [*own, *(protocol for protocol in protocols if set(_methods(protocol)) <= has)]
+            for name, method in _methods(above).items()
+            if ast.get_docstring(method)
+        }
+        if not each.name.startswith("_"):
+            found += [f"{each.name}.{name} says nothing" for name in _methods(each) if name not in described]
+    return found
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    bases = (each.value if isinstance(each, ast.Subscript) else each for each in node.bases)
+    return {
+        each.id if isinstance(each, ast.Name) else each.attr
+        for each in bases
+        if hasattr(each, "id") or hasattr(each, "attr")
+    }
+
+
+def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The public methods that a class defines itself, by name; of overloads, the one that is no stub."""
+    functions = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {each.name: each for each in functions if not each.name.startswith("_")}
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    """All that a class defines or sets by name: a protocol's property may be an attribute of who implements it."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    names |= {
+        each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    }
+    return names | set(_methods(node))
+
+
+UNPLAIN = re.compile(r"\b(gives|gave|given\s+back)\b", re.IGNORECASE)
+
+
+def unplain_docstrings(sources: Sources) -> list[str]:
+    """Docstrings that say "gives" where a function returns something."""
+    return [
+        f"{path}:{node.lineno} says {said[0]!r}: say what is returned"
+        for path, text in sources.items()
+        for node in ast.walk(ast.parse(text, path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if (said := UNPLAIN.search(node.value.value))
+    ]
+
+
 NO_BOUNDS: dict[str, tuple[set[str] | None, str]] = {
     "cli/demo/command.py": ({"_width"}, "the width of a text"),
     "cli/demo/stage.py": ({"_first_commit", "_last_commit"}, "which commits the demo's agent makes"),
@@ -331,6 +401,8 @@ RULES = [
     namesakes,
     unclear_facade,
     open_doors,
+    silent_methods,
+    unplain_docstrings,
 ]
 
 
@@ -616,3 +688,39 @@ def test_undescribed_test(body):
     """A test without a docstring, or with one of several paragraphs, is found."""
     assert [] == undescribed_tests({"tests/test_x.py": 'def test_x():\n    """It works."""\ndef helper(): pass\n'})
     assert 1 == len(undescribed_tests({"tests/test_x.py": f"def test_x():\n    {body}\n"}))
+
+
+DESCRIBED = """
+class Shape(Protocol):
+    def check(self):
+        \"\"\"Raise if it doesn't fit.\"\"\"
+    def schema(self):
+        \"\"\"Return the schema.\"\"\"
+class Base:
+    def name(self):
+        \"\"\"Return the name.\"\"\"
+class Child(Base):
+    def name(self): ...
+class Text:
+    def check(self): ...
+    def schema(self): ...
+    def _own(self): ...
+"""
+
+
+def test_silent_method():
+    """A method without a docstring is found, unless its base class or the whole of a protocol describes it."""
+    assert [] == silent_methods({"cli/x.py": DESCRIBED})
+    half = DESCRIBED.replace("    def schema(self): ...\n", "")
+    assert ["Text.check says nothing"] == silent_methods({"cli/x.py": half})
+    alone = DESCRIBED + "    def more(self): ...\n"
+    assert ["Text.more says nothing"] == silent_methods({"cli/x.py": alone})
+
+
+@pytest.mark.parametrize("text", ["Ask; gives its answer.", "What it gave.", "The value, given\n    back."])
+def test_unplain_docstring(text):
+    """A docstring of a module, a function or a constant that says "gives" is found."""
+    clean = {"cli/x.py": '"""Return what was given."""\ndef f():\n    """Give it a name."""\n'}
+    assert [] == unplain_docstrings(clean)
+    places = [f'"""{text}"""\n', f'def f():\n    """{text}"""\n', f'X = 1\n"""{text}"""\n']
+    assert [1, 1, 1] == [len(unplain_docstrings({"cli/x.py": place})) for place in places]

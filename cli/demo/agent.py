@@ -2,8 +2,8 @@
 
     DEMO_WORLD=ADDRESS python -m runjournal.cli.demo.agent STORE RUN_ID FOLDER
 
-It may die anywhere. Called again it goes the same way: steps that are complete are passed, recorded outcomes come back,
-and each tool's policy says what becomes of a call whose outcome was lost. (Your imports are shorter: `from runjournal
+It may die anywhere. Called again it goes the same way: complete steps are passed, recorded outcomes are returned, and
+each tool's policy says what becomes of a call whose outcome was lost. (Your imports are shorter: `from runjournal
 import KEY, Journal, Run, tool`.)
 """
 
@@ -79,7 +79,7 @@ def open_pull_request(title: str, body: str) -> dict[str, Any]:
 
 
 def pay_invoices(run: Run) -> Any:
-    """A function of its run, called again after a crash."""
+    """Pay each invoice. The agent is a function of its run, called again after a crash."""
     about: Any = run.input
     folder: str = about["folder"]
     run.pin_prompt(identity=PROMPT)
@@ -111,14 +111,12 @@ def pay_invoices(run: Run) -> Any:
 
 
 class GatedAppender(Appender):
-    """Passes the gate after each commit. Only the demo needs it."""
+    """An appender that passes the gate after each commit. Only the demo needs it."""
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
-        """As `Appender.append`."""
         return [_passed(records) for records in super().append(*batches)]
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
-        """As `Appender.append_made`."""
         return _passed(super().append_made(make))
 
 

@@ -38,7 +38,7 @@ class Demo(NamedTuple):
 
 
 def run_demo(path: Path, seed: int, say: Say, world: Sequence[str] = WORLD) -> int:
-    """Tell the story. Gives the exit code: 0 if every promise was kept, by the ledger and the log."""
+    """Tell the story. Return the exit code: 0 if every promise was kept, by the ledger and the log."""
     with Journal.open(path) as journal:
         run_id = f"demo-{journal.new_run_id()[-12:]}"
         journal.define(TABLE)
@@ -55,7 +55,7 @@ def run_demo(path: Path, seed: int, say: Say, world: Sequence[str] = WORLD) -> i
 
 
 def _lives(demo: Demo, stage: Stage) -> list[Found]:
-    """The agent is started again and again until it ends by itself; a question is answered in between."""
+    """Start the agent again and again until it ends by itself; answer its question in between."""
     found = list[Found]()
     for part in range(2, 2 + demo_lives_max):
         life = stage.live(demo.path, demo.run_id)
@@ -77,7 +77,7 @@ def _lives(demo: Demo, stage: Stage) -> list[Found]:
 
 
 def _prepare(path: Path, run_id: str) -> Path:
-    """A folder with the invoices."""
+    """Make a folder with the invoices."""
     folder = path.with_name(f"{path.name}-demo") / run_id
     folder.mkdir(parents=True, mode=0o700)
     for name, total in INVOICES.items():
@@ -86,7 +86,7 @@ def _prepare(path: Path, run_id: str) -> Path:
 
 
 def _killed(found: Found) -> Iterator[str]:
-    """What was there when it died, and what becomes of it."""
+    """Tell what was there when the agent died, and what becomes of it."""
     life, state = found.life, found.state
     if life.killed is not None and life.killed.what != COMMIT:
         yield f"when the world had done {life.killed.what} (line {life.line}) and not yet answered."
@@ -110,7 +110,7 @@ def _wrapped(text: str) -> Iterator[str]:
 
 
 def _answer(demo: Demo, journal: Journal) -> None:
-    """What a person would do: look at the world, and say in the log what is there."""
+    """Do what a person would do: look at the world, and say in the log what is there."""
     for question in journal.recover(demo.run_id).questions:
         same = (one for one in ledger(demo.folder) if (one["what"], one["args"]) == (question.tool, question.args))
         done = next(same, None)
@@ -126,7 +126,7 @@ def _answer(demo: Demo, journal: Journal) -> None:
 
 
 def _end(demo: Demo, journal: Journal, found: Sequence[Found]) -> int:
-    """What is there in the end, and whether that is what was promised."""
+    """Tell what is there in the end, and whether that is what was promised."""
     _show_world(demo, journal)
     _show_cost(demo, journal, found)
     demo.say("\n   Checked, by the ledger and the log:")

@@ -45,7 +45,7 @@ class Proof(NamedTuple):
 
 
 def find(journal: Journal, run_id: str, life: Life) -> Found:
-    """Look at a run, as whoever goes on with it will find it. Writes nothing."""
+    """Return a run as whoever goes on with it will find it. Writes nothing."""
     recovery = journal.recover(run_id)
     state = recovery.state
     step = state.steps.open
@@ -56,28 +56,28 @@ def find(journal: Journal, run_id: str, life: Life) -> Found:
 
 
 def effects(folder: Path) -> list[Entry]:
-    """What the world's ledger holds of effects, questions to the model left out."""
+    """Return what the world's ledger holds of effects, without the questions to the model."""
     return [entry for entry in ledger(folder) if entry["what"] != "ask_model"]
 
 
 def asked(folder: Path) -> list[Entry]:
-    """The questions that the model was paid for."""
+    """Return the questions that the model was paid for."""
     return [entry for entry in ledger(folder) if entry["what"] == "ask_model"]
 
 
 def paid(folder: Path) -> Decimal:
-    """What they cost, in USD."""
+    """Return what they cost, in USD."""
     return sum((Decimal(entry["usd"]) for entry in asked(folder)), Decimal(0))
 
 
 def bookings(journal: Journal, run_id: str) -> list[tuple[str, int, str]]:
-    """The run's rows of the agent's own table: (invoice, cents, charge)."""
+    """Return the run's rows of the agent's own table: (invoice, cents, charge)."""
     query = "SELECT invoice, cents, charge FROM demo_bookings WHERE run_id = ? ORDER BY rowid"
     return [(str(invoice), int(cents), str(charge)) for invoice, cents, charge in journal.sql(query, [run_id])]
 
 
 def checks(journal: Journal, run_id: str, folder: Path, found: Sequence[Found]) -> Iterator[Proof]:
-    """Everything that the demo promises."""
+    """Return everything that the demo promises, and whether it was kept."""
     records = list(journal.events(run_id))
     yield Proof(
         "killed twice, once between an effect and its record",

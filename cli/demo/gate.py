@@ -1,6 +1,6 @@
 """The gate of the demo's processes: each tells what it has just done, and goes on when it is told to.
 
-Whoever has started them can so kill one exactly there, and the same seed gives the same story.
+So whoever has started them can kill one exactly there, and the same seed tells the same story.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def tell(text: str) -> None:
 
 
 def pause(text: str) -> None:
-    """Tell, and wait for a line on standard input; if there comes none any more, end: whoever started this is gone."""
+    """Tell, and wait for a line on standard input. If none can come any more, end: whoever started this is gone."""
     tell(text)
     if not sys.stdin.readline():
         os._exit(1)

@@ -1,6 +1,6 @@
 """The demo's stage: the world, the lives of the agent one after another, and the points at which a life is ended.
 
-A process tells what it has just done and waits; so it is killed exactly there, and its killer needs no luck.
+A process tells what it has just done and waits. So it can be killed exactly there, without luck.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Stage:
         self._told.put((child, None))
 
     def _next(self, agent: Child | None = None) -> tuple[Child, str | None]:
-        """Who says what next; None if the agent has ended. Raises ChildProcessError if the world has."""
+        """Return who says what next; None if the agent has ended. Raises ChildProcessError if the world has."""
         try:
             who, line = self._told.get(timeout=demo_word_wait_s)
         except queue.Empty:
@@ -117,7 +117,7 @@ class Stage:
         return who, line
 
     def live(self, path: Path, run_id: str) -> Life:
-        """One life of the agent."""
+        """Let the agent live once: from its start to its end."""
         agent = self._start([*AGENT, str(path), run_id, str(self.folder)], {"DEMO_WORLD": self._address})
         committed, killed, at, word = list[tuple[int, str]](), None, 0, ""
         while True:

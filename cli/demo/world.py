@@ -34,7 +34,7 @@ Entry = dict[str, Any]
 
 
 def request(address: str, what: str, args: dict[str, Any], key: str = "") -> Any:
-    """Ask the world for something; gives its answer. Raises ConnectionError if it is cut off."""
+    """Ask the world for something; return its answer. Raises ConnectionError if it is cut off."""
     with _connected(address) as connection, connection.makefile("rwb") as stream:
         stream.write(json.dumps({"what": what, "key": key, "args": args}).encode() + b"\n")
         stream.flush()
@@ -58,7 +58,7 @@ def _connected(address: str) -> socket.socket:
 
 
 def ledger(folder: Path) -> list[Entry]:
-    """What the world did, in order: {line, what, key, args, result}, and `usd` of what it charges itself."""
+    """Return what the world did, in order: {line, what, key, args, result}, and `usd` of what it charges itself."""
     path = folder / LEDGER
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
@@ -74,7 +74,7 @@ class World:
         self.entries = ledger(folder)
 
     def answer(self, what: str, key: str, args: dict[str, Any]) -> Any:
-        """One request: its effect, or that of its key."""
+        """Answer one request: with its effect, or with that of its key."""
         if (done := self.done(what, key)) is not None:
             return done["result"]
         number = sum(entry["what"] == what for entry in self.entries) + 1
@@ -90,12 +90,12 @@ class World:
         return entry["result"]
 
     def done(self, what: str, key: str) -> Entry | None:
-        """What was done for a key."""
+        """Return what was done for a key."""
         same = (entry for entry in self.entries if (entry["what"], entry["key"]) == (what, key))
         return next(same, None) if what in KEYED else None
 
     def write(self, entry: Entry) -> None:
-        """Into the ledger, then through the gate."""
+        """Write a line into the ledger, then pass the gate."""
         self.entries.append(entry)
         descriptor = os.open(self.folder / LEDGER, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -106,7 +106,7 @@ class World:
         pause(f"effect {entry['what']} {entry['line']}")
 
     def serve(self) -> None:
-        """Answer, one after another, until nobody holds the gate any more."""
+        """Answer requests, one after another, until nobody holds the gate any more."""
         listener, address = _listen(self.folder)
         tell(address)
         with listener:
@@ -134,7 +134,7 @@ def _listen(folder: Path) -> tuple[socket.socket, str]:
 
 
 def _model(prompt: str) -> tuple[dict[str, Any], str]:
-    """A script in place of a model: it finds the total of an invoice. Gives its answer, and its price."""
+    """Play a model by a script: it finds the total of an invoice. Return its answer, and its price."""
     found = _TOTAL.search(prompt)
     text = f"The total is {found[1]}.{found[2]} EUR." if found else "All of them are paid and booked."
     usage = {"input": 1_200 + len(prompt), "output": 40 + len(text)}

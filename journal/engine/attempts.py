@@ -46,7 +46,7 @@ class Sent(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Where an outcome was recorded, and the cancellation of its asker, if one came while the log couldn't be told."""
+    """Where an outcome was recorded, and the cancel of its asker, if one came while the store couldn't be written."""
 
     at: int
     cancelled: BaseException | None
@@ -62,7 +62,7 @@ class Sender:
         self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
 
     def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[int]:
-        """The intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
+        """Append the intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
         call = self.core.state.calls.known.get(call_id)
         if target.policy not in EFFECT_FREE and not (call is not None and call.fresh):
             yield from self.order.nothing_left_out(entry, f"{target.name} was called anew", call_id)
@@ -73,7 +73,7 @@ class Sender:
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
-        """The effect, and its outcome; what may be tried again within the ask is."""
+        """Make the effect and record its outcome; try again what may be tried again within the ask."""
         core, order = self.core, self.order
         entry.flights[call_id] = core.driver.current()
         try:
@@ -96,7 +96,7 @@ class Sender:
             core.driver.ring()
 
     def never_sent(self, started: Mapping[str, tuple[Target, int]]) -> Verb[None]:
-        """Say of attempts that were begun and that nothing sent that they did nothing: else somebody would be asked."""
+        """Record that attempts which were begun and never sent did nothing. Else somebody would be asked about them."""
         for call_id, (target, attempt) in started.items():
             if target.policy not in REPEATABLE:
                 word = e.ToolResolved(call_id, attempt, "did_not_happen")
@@ -104,7 +104,7 @@ class Sender:
                     yield from self.core.commit(Append((word,)))
 
     def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Sent]:
-        """One sending."""
+        """Send the call once."""
         core = self.core
         before = copy.copy(core.state.calls.known[call_id])
         cuttable = target.policy in EFFECT_FREE
@@ -137,7 +137,7 @@ class Sender:
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
 
     def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
-        """What somebody has said of a call, while it was made. Raises CallEnded if nobody has."""
+        """Return what somebody has said of a call while it was made. Raises CallEnded if nobody has."""
         call = self.core.state.calls.known.get(call_id)
         if call is None or call.status != "completed":
             raise CallEnded(f"what became of call {call_id} is known, or it never started")
@@ -177,7 +177,7 @@ class Sender:
     def _transact(
         self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int
     ) -> Verb[Sent | Ended]:
-        """The effect and its outcome commit together, or neither is there."""
+        """Make the effect and record its outcome in one transaction: both commit, or neither is there."""
         core, made = self.core, list[Event]()
 
         def make(tx: Transaction) -> tuple[Event, ...]:
@@ -210,9 +210,10 @@ class Sender:
         return Sent(at, _value(made[0]), failure, again=False, cancelled=None)
 
     def _record(self, events: Sequence[Event], target: Target, result: Any) -> Verb[Recorded]:
-        """Append an outcome. If the log can't be told: hold the lease, and try again; an effect must not get lost.
+        """Append an outcome.
 
-        A cancel that comes meanwhile waits for it.
+        While the store can't be written, hold the lease and try again: an effect must not get lost. A cancel that comes
+        meanwhile waits for it.
         """
         cancelled: BaseException | None = None
         for wait_s in (*record_waits_s, None):
@@ -235,7 +236,7 @@ class Sender:
     def _ending(  # noqa: PLR0917 - one attempt, and how it ended
         self, target: Target, call_id: str, attempt: int, ended: Ended, call: Call, args: dict[str, Json], *, cut: bool
     ) -> tuple[list[Event], BaseException | None, str]:
-        """The event of an outcome, what the agent is told if it failed, and what a fenced owner may say of it."""
+        """Return the event of an outcome, what the agent is told if it failed, and what a fenced owner may say."""
         error: BaseException | None = ended.error
         if ended.cut == "timeout":
             error = TimeoutError(f"{target.name} took longer than timeout_s = {target.timeout_s}")
@@ -265,7 +266,10 @@ class Sender:
         self, target: Target, call_id: str, attempt: int, error: BaseException, call: Call, *,
         cut: bool, void: bool = False, dropped: bool = False, paid: Event | None = None,
     ) -> Event:  # fmt: skip
-        """It is tried again within the ask if it is transient and can't happen twice. `paid`: an answer as it came."""
+        """Return the same for a failure. It is tried again within the ask if it is transient and can't happen twice.
+
+        `paid`: an answer as it came.
+        """
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
@@ -286,7 +290,7 @@ class Sender:
         return failure
 
     def _testify(self, target: Target, call_id: str, attempt: int, ended: Ended, word: str = "") -> None:
-        """A fenced owner, or one whose attempt timed out, says what became of it, if that is still a question."""
+        """Say what became of an attempt that timed out, or whose owner is fenced, if that is still a question."""
         if not word:
             word = "unknown"
             if ended.error is None:
@@ -299,7 +303,7 @@ class Sender:
         self.testify(e.ToolResolved(call_id, attempt, word, getattr(event, "result", None), late=True))
 
     def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
-        """It has ended; if its asker is cancelled before he is told, that is what he was told."""
+        """Wait for the turn of an end. If its asker is cancelled before, that cancel is what he was told."""
         try:
             yield from self.order.turn(entry, at, call_id)
         except self.core.driver.cancellation:
@@ -310,7 +314,7 @@ class Sender:
 
 
 class _Raised(Exception):
-    """What the body of a transactional tool raised, on its way out of the transaction, which is rolled back."""
+    """Carries what the body of a transactional tool raised out of the transaction, which is rolled back."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -323,4 +327,4 @@ def _value(event: Event) -> Json:
 
 
 def _nothing(_: Ended) -> None:
-    """A wait has no late outcome."""
+    """Do nothing: a wait has no late outcome."""

@@ -37,14 +37,14 @@ class Inside(NamedTuple):
     call: CallHere
 
     def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The call, journalled."""
+        """Make the call, journalled."""
         return self.call(tool, args, kwargs)
 
 
 class StepBlock:
-    """`with` or `async with`: a step is open. `result` is what a `do` came to.
+    """The block of an open step, for `with` and `async with`. `result` is what a `do` came to.
 
-    `check` raises what is wrong with a body that is over, `forget` is called when the step is.
+    `check` raises what is wrong with a body that is over; `forget` is called when the step is over.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class StepBlock:
             raise
 
     async def _leave(self, error: BaseException) -> None:
-        """What leaves a step: a stop leaves it open; anything else fails it, when none of its calls is in flight.
+        """Handle what leaves a step: a stop leaves it open; else it fails, once none of its calls is in flight.
 
         Raises what its caller is told; if that is the error itself, returns.
         """

@@ -26,12 +26,12 @@ class Exceeded(NamedTuple):
 
     @property
     def error(self) -> dict[str, str]:
-        """As the error of a run.failed."""
+        """Return the error of the run.failed."""
         return {"type": "BudgetExceeded", "message": self.message}
 
 
 def exceeded(state: RunState, now: str, *, step: bool = False) -> Exceeded | None:
-    """What of the run's budget is used up at a time (UTC text), or None. `step`: a new step is about to begin.
+    """Return what of the run's budget is used up at a time (UTC text), or None. `step`: a new step is about to begin.
 
     Money and tokens are lower bounds where calls told no cost or no usage, so a run may go over by what is unknown.
     """

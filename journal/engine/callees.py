@@ -29,7 +29,7 @@ Error = dict[str, Any]
 
 
 class Target(Protocol):
-    """Something that can be called."""
+    """Something that a run can call: a tool or a model."""
 
     name: str
     policy: str
@@ -39,40 +39,40 @@ class Target(Protocol):
 
     @property
     def is_async(self) -> bool:
-        """Whether its body is a coroutine function."""
+        """Return whether its body is a coroutine function."""
         ...
 
     @property
     def has_hook(self) -> bool:
-        """Whether `word` can say what became of a call."""
+        """Return whether `word` can say what became of a call."""
         ...
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
-        """The intent."""
+        """Return the event of the intent."""
         ...
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
-        """Run the body, if it is transactional in `tx`; gives its result, or its coroutine."""
+        """Run the body, if it is transactional in `tx`; return its result, or its coroutine."""
         ...
 
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, Any]:
-        """The outcome, and what is wrong with the answer if it is to be tried again."""
+        """Return the event of the outcome, and what is wrong with the answer if it is to be tried again."""
         ...
 
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
         transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
     ) -> Event:  # fmt: skip
-        """The failure. The flags are those of the event."""
+        """Return the event of the failure. The flags are those of the event."""
         ...
 
     def word(self, args: Json, key: str) -> Word | None:
-        """What its hook says; None if it has none, or doesn't know."""
+        """Return what its hook says; None if it has none, or doesn't know."""
         ...
 
 
 class ToolTarget:
-    """A tool."""
+    """A tool, as the core calls it."""
 
     def __init__(self, tool: Tool[..., Any]) -> None:
         self.tool = tool
@@ -81,11 +81,9 @@ class ToolTarget:
 
     @property
     def has_hook(self) -> bool:
-        """Whether the tool has `reconcile`."""
         return self.tool.reconcile is not None
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
-        """The intent, before the effect."""
         expires = None
         if self.policy == "keyed":
             expires = timestamp(clock.now() + timedelta(seconds=self.tool.key_ttl_s))
@@ -95,11 +93,10 @@ class ToolTarget:
         )  # fmt: skip
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
-        """Run the body."""
         return self.tool.invoke(args, key, tx)
 
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, None]:
-        """The effect happened; a result that can't be stored is said in its place."""
+        """Return the event of the outcome. If the result can't be stored, the event says so in its place."""
         try:
             return e.ToolCompleted(call_id, attempt, plain(value), cut=cut), None
         except JournalError as error:
@@ -110,11 +107,10 @@ class ToolTarget:
         self, call_id: str, attempt: int, error: Error, *,
         transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
     ) -> Event:  # fmt: skip
-        """It raised."""
         return e.ToolFailed(call_id, attempt, error, transient, did_not_happen, again, cut)
 
     def word(self, args: Json, key: str) -> Word | None:
-        """What its hook says. One that raises, doesn't know, or says anything else has said nothing."""
+        """Return what its hook says. One that raises, doesn't know, or returns anything else has said nothing."""
         if self.tool.reconcile is None:
             return None
         try:
@@ -129,12 +125,12 @@ class ToolTarget:
 
 
 def today(target: Target, *, hook: bool = True) -> ToolToday:
-    """What the verdict asks of a tool or a model; `hook`: whether a hook, if it has one, can know now."""
+    """Return what the verdict asks of a tool or a model; `hook`: whether a hook, if it has one, can know now."""
     return ToolToday(target.policy, target.on_unknown, target.has_hook and hook)
 
 
 def tool_today(name: str) -> ToolToday | None:
-    """The same of a tool of this process, by its name; None where none, or more than one, has it."""
+    """Return the same for a tool of this process, by its name; None if no tool, or more than one, has the name."""
     tool = known().get(name)
     return None if tool is None else today(ToolTarget(tool))
 
@@ -142,10 +138,11 @@ def tool_today(name: str) -> ToolToday | None:
 class ModelOptions(TypedDict, total=False):
     """What `run.model` takes beside the name, the request and `call`.
 
-    `check(answer)` raises or returns False for an answer that can't be used: it is asked for again, and paid for.
-    `into(answer)` makes what the recorded JSON is to be. `usage(answer)` gives the tokens, {input, output, cache_read,
-    cache_write}, and `cost(answer)` the price, {amount, currency}, where the answer doesn't say them as `usage` and
-    `cost`; None is unknown. `timeout_s` bounds the call in seconds; `provider` and `fingerprint` are for the log.
+    `check(answer)` raises or returns False for an answer that can't be used: the model is asked again, and paid again.
+    `into(answer)` turns the recorded JSON into the value that the agent gets. `usage(answer)` returns the tokens,
+    {input, output, cache_read, cache_write}, and `cost(answer)` the price, {amount, currency}, where the answer doesn't
+    say them as `usage` and `cost`; None is unknown. `timeout_s` bounds the call in seconds; `provider` and
+    `fingerprint` are for the log.
     """
 
     check: Callable[[Any], object] | None
@@ -158,11 +155,12 @@ class ModelOptions(TypedDict, total=False):
 
 
 class ModelTarget:
-    """A model. `call(request)` asks it; `check(answer)` raises or returns False for an answer that can't be used.
+    """A model, as the core calls it. `call(request)` asks it.
 
-    `usage(answer)` gives its tokens, {input, output, cache_read, cache_write}, by default what `usage_of` finds;
-    `cost(answer)` its price, {amount, currency} or {amount, currency, source}, by default what `cost_of` finds. None is
-    unknown, and so is what these raise or what has another shape: an answer that was paid for must not get lost by it.
+    `check(answer)` raises or returns False for an answer that can't be used. `usage(answer)` returns its tokens,
+    {input, output, cache_read, cache_write}, by default what `usage_of` finds. `cost(answer)` returns its price,
+    {amount, currency} or {amount, currency, source}, by default what `cost_of` finds. None is unknown. If one of these
+    raises, or returns another shape, that is unknown too: an answer that was paid for must not get lost by it.
     """
 
     policy = "model"
@@ -197,21 +195,24 @@ class ModelTarget:
 
     @property
     def is_async(self) -> bool:
-        """Whether `call` is a coroutine function."""
+        """Return whether `call` is a coroutine function."""
         return inspect.iscoroutinefunction(self.call)
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
-        """The intent. The request is held as its digest: the answer must come back, the question is asked anew."""
+        """Return the event of the intent.
+
+        It holds the request as a digest: the answer must come back, the question is asked anew.
+        """
         return e.ModelStarted(
             call_id, self.name, digest(args), digest(shape(args, clock.now())), attempt, self.provider, self.fingerprint
         )
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
-        """Ask."""
+        """Ask the model."""
         return self.call(args["request"])
 
     def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:
-        """The answer with its usage; or a failure, if the check rejects it, which costs the same."""
+        """Return the answer with its usage; or a failure, if the check rejects it, which costs the same."""
         try:
             answer = storable(value)
         except Unstorable as error:  # it was paid for all the same
@@ -239,11 +240,10 @@ class ModelTarget:
         self, call_id: str, attempt: int, error: Error, *,
         transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
     ) -> Event:  # fmt: skip
-        """It raised."""
         return e.ModelFailed(call_id, attempt, error, transient, again, cut)
 
     def spent(self, event: e.ModelFailed, error: BaseException) -> e.ModelFailed:
-        """A failure with what it has cost all the same, where its error has a `usage` or a `cost`, like an answer."""
+        """Return a failure with what it has cost all the same, if its error tells a `usage` or a `cost`."""
         try:
             told = {name: value for name in ("usage", "cost") if (value := getattr(error, name, None)) is not None}
         except Exception:  # noqa: BLE001 - an error of a client's may do anything: unknown
@@ -254,11 +254,11 @@ class ModelTarget:
         return replace(event, usage=usage, cost=cost)
 
     def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Its usage and its cost, each None if that is unknown."""
+        """Return its usage and its cost, each None if that is unknown."""
         return _said(self.usage, answer, USAGE), _said(lambda value: _money(self.cost(value)), answer, COST)
 
     def word(self, args: Json, key: str) -> Word | None:
-        """A model has no hook."""
+        """Return None: a model has no hook."""
         return None
 
 
@@ -267,7 +267,7 @@ CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\
 
 
 def shape(value: Json, now: datetime) -> Json:
-    """A request without its clocks. Nothing else may differ: an answer must not go to another question.
+    """Return a request without its clocks. Nothing else may differ: an answer must not go to another question.
 
     A date, or a number of (milli-, micro-, nano-) seconds since 1970, that is far from now is no clock, but what is
     asked about: another day, an order, a phone number.
@@ -300,12 +300,15 @@ def _is_stamp(number: float, now: datetime) -> bool:
 
 
 def digest(value: Json) -> str:
-    """SHA-256, in hex, of a value's JSON with sorted keys."""
+    """Return SHA-256, in hex, of a value's JSON with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def storable(value: Any) -> Json:
-    """A model's answer as JSON: as it is, or what the objects of the providers' clients dump. Raises Unstorable."""
+    """Return a model's answer as JSON: as it is, or as the objects of the providers' clients dump it.
+
+    Raises Unstorable.
+    """
     try:
         return plain(value)
     except Unstorable:
@@ -317,7 +320,7 @@ def storable(value: Any) -> Json:
 
 
 def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: Shape) -> dict[str, Any] | None:
-    """What a function of the user's says of an answer, if it says something of this shape; else it is unknown."""
+    """Return what a function of the user's says of an answer, if that has this shape; else it is unknown."""
     try:
         said = say(copy.deepcopy(answer))
         found: dict[str, Any] | None = None if said is None else plain(dict(said))
@@ -329,7 +332,7 @@ def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: 
 
 
 def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A cost as it is stored: the amount is decimal text, never a float's digits."""
+    """Return a cost as it is stored: the amount is decimal text, never a float's digits."""
     if said is None:
         return None
     amount = said["amount"]
@@ -342,7 +345,7 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def cost_of(answer: Json) -> Mapping[str, Any] | None:
-    """The price that an answer tells of, as `cost`: {amount, currency, source?}; None if it tells nothing."""
+    """Return the price that an answer tells as `cost`: {amount, currency, source?}; None if it tells nothing."""
     told = cast("dict[str, Any]", answer).get("cost") if isinstance(answer, dict) else None
     return cast("dict[str, Any]", told) if isinstance(told, dict) else None
 
@@ -356,7 +359,7 @@ _NAMES: Final = (
 
 
 def usage_of(answer: Json) -> dict[str, Any] | None:
-    """The tokens that an answer tells of as `usage`, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
+    """Return the tokens that an answer tells as `usage`, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
 
     {input, output, cache_read, cache_write, raw}: input without the cache. OpenAI counts cached tokens inside its input
     (`prompt_tokens_details.cached_tokens`), Anthropic doesn't.

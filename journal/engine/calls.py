@@ -1,6 +1,6 @@
-"""Calls, in the core of a run: which call is it, and what a recorded one gives back; `attempts.py` sends a new one.
+"""Calls, in the core of a run: which call is it, and what a recorded one returns; `attempts.py` sends a new one.
 
-What a recorded call gives back is its *history* first: the ends that the agent was told in this attempt of the step,
+What a recorded call returns is its *history* first: the ends that the agent was told in this attempt of the step,
 each once, in the order of the log (engine.md H1). When that is used up, *knowledge* counts, the first line that fits of
 the table of engine.md H3. Which call it is: engine.md C1 to C7. When a run waits: engine.md W1, W2.
 """
@@ -32,11 +32,11 @@ Ask = tuple[Target, dict[str, Json]]
 
 
 class Live(NamedTuple):
-    """What the log says to a call: send it."""
+    """The log's answer to a call: send it."""
 
 
 class Person(NamedTuple):
-    """What the log says to a call: a person must say first."""
+    """The log's answer to a call: a person must say first what became of it."""
 
 
 LIVE: Final = Live()
@@ -53,7 +53,7 @@ class Caller:
         self.sender = sender
 
     def entry(self) -> Entry:
-        """The open step of this context. Raises the stop of the run, NotInStep."""
+        """Return the open step of this context. Raises the stop of the run, NotInStep."""
         self.core.alive()
         entry = self.steps.here
         if entry is None:
@@ -66,7 +66,7 @@ class Caller:
     # One call, several calls.
 
     def call(self, target: Target, args: dict[str, Json], own_key: str = "") -> Verb[Any]:
-        """One call: its recorded outcome, or a live one. Raises what the agent is told."""
+        """Make one call: return its recorded outcome, or a live one. Raises what the agent is told."""
         entry = self.entry()
         call_id = yield from self.identify(entry, target, args, own_key)
         entry.asks[call_id] += 1
@@ -85,7 +85,10 @@ class Caller:
         return self.parsed(target, value)
 
     def _shared(self, entry: Entry, call_id: str, target: Target) -> Verb[Any]:
-        """The outcome of a call of its own key that is in flight, which both get; LIVE if there is none."""
+        """Return the outcome of a call in flight with the same key of its own: both askers get it.
+
+        LIVE if there is none.
+        """
         while (flight := entry.shared.get(call_id)) is not None:
             yield from self.core.until(partial(bool, flight), None)
             if not flight:
@@ -100,13 +103,13 @@ class Caller:
         return LIVE
 
     def _share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
-        """It is no longer in flight; whoever waited for it gets its outcome."""
+        """Note that the call is no longer in flight; whoever waited for it gets its outcome."""
         if (flight := entry.shared.pop(call_id, None)) is not None:
             flight.append((value, failure))
             self.core.driver.ring()
 
     def parallel(self, asks: Sequence[tuple[Target, dict[str, Json], str]]) -> Verb[list[Any]]:
-        """Calls that are in flight together; their outcomes in the order of the asks, failures as values."""
+        """Make calls that are in flight together; return outcomes in the order of the asks, failures as values."""
         entry = self.entry()
         ids: list[str] = []
         for target, args, own_key in asks:
@@ -170,7 +173,7 @@ class Caller:
             return error
 
     def parsed(self, target: Target, value: Json) -> Any:
-        """The value as the tool's `into` makes it. Raises ResultUnusable."""
+        """Return the value as the tool's `into` makes it. Raises ResultUnusable."""
         if target.into is None:
             return value
         try:
@@ -183,7 +186,10 @@ class Caller:
     # Which call is it.
 
     def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
-        """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
+        """Return which call it is: by the tool's own key, or by the smallest n that is free in this entry.
+
+        An n is free if its call is neither in flight nor was returned completed.
+        """
         core, digest = self.core, args_sha256(args)
         call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
@@ -208,10 +214,10 @@ class Caller:
         return event.args if isinstance(event, e.ToolStarted) else None
 
     def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Verb[str | None]:
-        """The recorded request that one which fits none, having a clock in it, is.
+        """Return the recorded request that a new one stands for, if the new one differs only by a clock in it.
 
-        It is the first one in the order of asking that has its shape and still has something to give. The order of
-        their ends would give one's answer to another.
+        That is the first one in the order of asking that has its shape and still has something to return. In the order
+        of their ends, one request would get the answer of another.
         """
         calls = self.core.state.calls.of_step(entry.step)
         models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]
@@ -230,16 +236,16 @@ class Caller:
         return None
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
-        """The id of a call or a question: equal ones are told apart by n."""
+        """Return the id of a call or a question: equal ones are told apart by n."""
         n, scope = 1, self.core.state.status.scope
         while (call_id := call_key(scope, entry.step, what, args, n)) in entry.busy:
             n += 1
         return call_id
 
-    # What a recorded call gives back.
+    # What a recorded call returns.
 
     def outcome(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Json]:
-        """The value, or what the agent is told is raised."""
+        """Return the value, or raise what the agent is told."""
         while True:
             outcome = yield from self.recorded(entry, call_id, target, args)
             if outcome is PERSON:
@@ -251,7 +257,10 @@ class Caller:
             return outcome
 
     def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
-        """History first, then what is known; LIVE to send it, PERSON to wait for a word. Raises what is told."""
+        """Return what the log has: history first, then what is known. Raises what the agent is told.
+
+        LIVE: send the call. PERSON: wait for a word.
+        """
         core = self.core
         while True:
             call = core.state.calls.known.get(call_id)
@@ -290,7 +299,7 @@ class Caller:
         raise failure
 
     def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[Verdict]:
-        """What becomes of a call now; a hook that there is has been asked, and what it said is on record."""
+        """Return what becomes of a call now. If it has a hook, that has been asked, and what it said is on record."""
         call = self.core.state.calls.known.get(call_id)
         happened = self.core.lineage.effect(call_id) is not None
         if call is None:
@@ -309,7 +318,7 @@ class Caller:
         return "recorded" if outcome == "happened" else "run"
 
     def value_at(self, at: int) -> Json:
-        """The value of the end at a place; what the agent is told of a failure is raised."""
+        """Return the value of the end at a place; raise what the agent is told of a failure."""
         event = self.core.lineage.event_at(at)
         match event:
             case e.ToolCompleted(result_error=dict(error)):
@@ -331,7 +340,10 @@ class Caller:
         return event.result if isinstance(event, e.ToolCompleted | e.ToolResolved) else None
 
     def _park(self, entry: Entry, call_id: str, at: int) -> Verb[None]:
-        """Its asker was cancelled, and will be again: by the same timeout, or by what was told before."""
+        """Wait for the cancel of an asker who was cancelled before.
+
+        It comes by the same timeout, or by what was told before.
+        """
         start = (
             e.ModelStarted
             if isinstance(self.core.lineage.event_at(at), e.ModelCompleted | e.ModelFailed)
@@ -347,7 +359,7 @@ class Caller:
     # Waiting for a word.
 
     def wait_for(self, entry: Entry, call_id: str, kind: str) -> Verb[None]:
-        """The run waits when nothing else can go on: no call is in flight, and nobody was just told something."""
+        """Let the run wait, once nothing else can go on: no call is in flight, and nobody was just told something."""
         core, about = self.core, {"kind": kind, "id": call_id}
         entry.questions.append(call_id)
         core.driver.settle()
@@ -363,13 +375,13 @@ class Caller:
         return "approval" if key in self.core.state.approvals.known else "question"
 
     def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
-        """Saved first, told then. The lease goes back, the step stays open."""
+        """Record the wait, and only then tell people. The lease goes back, the step stays open."""
         yield from self.core.append(*before, e.RunWaiting(waits))
         self.core.lineage.notify(waits)
         self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
 
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
-        """A question to a person; gives back the approved args. Raises Rejected."""
+        """Ask a person; return the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
         call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""

@@ -16,7 +16,7 @@ Made: TypeAlias = Callable[[Transaction], tuple[Event, ...]]
 
 
 class Append(NamedTuple):
-    """Append these events as the owner; comes to the list of their records. Never interrupted by a cancel."""
+    """Append these events as the owner. Its outcome is the list of their records. A cancel never interrupts it."""
 
     events: tuple[Event, ...] | Made
 
@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 
 
 class Invoke(NamedTuple):
-    """Run a body to its end; comes to an `Ended`.
+    """Run a body to its end. Its outcome is an `Ended`.
 
     What is `cuttable` is dropped when its asker is cancelled; anything else is waited for. `late` is told of a body
     that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop runs it in a thread.
@@ -48,7 +48,10 @@ class Invoke(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Wait until `ready()` is true, or the run has stopped; False if `bound_s` passed first (None: no bound)."""
+    """Wait until `ready()` is true, or the run has stopped.
+
+    Its outcome is False if `bound_s` passed first (None: no bound).
+    """
 
     ready: Callable[[], object]
     bound_s: float | None

@@ -45,11 +45,11 @@ class PlanView:
 
     @property
     def tasks(self) -> list[Task]:
-        """All tasks, in order, as copies: {id, title, status, note?}."""
+        """Return copies of all tasks, in order: {id, title, status, note?}."""
         return self._parts.tasks()
 
     def next(self) -> Task | None:
-        """The first task that is being done, else the first to do, or None."""
+        """Return the first task that is being done, else the first to do, or None."""
         for status in ("doing", "todo"):
             for task in self.tasks:
                 if task["status"] == status:
@@ -57,52 +57,52 @@ class PlanView:
         return None
 
     def set(self, tasks: Sequence[Task]) -> None:
-        """The whole plan anew."""
+        """Replace the whole plan."""
         self._parts.note(e.PlanSet([plain(dict(task)) for task in tasks]))
 
     def update(self, task: str | Task, status: str, note: str | None = None) -> None:
-        """Give a task a status: todo, doing, done or dropped."""
+        """Set the status of a task: todo, doing, done or dropped."""
         self._parts.note(e.PlanUpdated(task if isinstance(task, str) else task["id"], status, note))
 
     def done(self, task: str | Task, note: str | None = None) -> None:
-        """This task is done."""
+        """Set the status of a task to done."""
         self.update(task, "done", note)
 
 
 class StateView:
-    """The folded state as the agent may see it: inside a step base and overlay, outside the base alone."""
+    """The folded state as the agent may see it: inside a step base and overlay, outside a step the base alone."""
 
     def __init__(self, parts: RunParts) -> None:
         self._parts = parts
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the context, in order."""
+        """Return the messages of the context, in order."""
         return self._parts.messages()
 
     @property
     def memory(self) -> dict[str, Json]:
-        """The working memory, as a copy."""
+        """Return a copy of the working memory."""
         return dict(MemoryView(self._parts).items())
 
     @property
     def plan(self) -> PlanView:
-        """The plan."""
+        """Return the plan."""
         return PlanView(self._parts)
 
     @property
     def costs(self) -> Costs:
-        """What the run has spent, in this run: tokens and money."""
+        """Return what this run has spent: tokens and money."""
         return Costs.load(copy.deepcopy(self._parts.core.state.costs.dump()))
 
     @property
     def completed(self) -> list[str]:
-        """The ids of the last completed steps, oldest first."""
+        """Return the ids of the last completed steps, oldest first."""
         return list(self._parts.core.state.steps.completed)
 
 
 class MemoryView(MutableMapping[str, Json]):
-    """`run.memory`: copies come out, events go in."""
+    """The working memory, as `run.memory`. Reading returns copies; setting a key appends an event."""
 
     def __init__(self, parts: RunParts) -> None:
         self._parts = parts
@@ -124,7 +124,10 @@ class MemoryView(MutableMapping[str, Json]):
         self._parts.lent.forget(key)
 
     def setdefault(self, key: str, default: Json = None) -> Json:
-        """As a dict's; what it gives is a copy, too."""
+        """Return the value of a key, set to `default` first if it isn't there.
+
+        The value is a copy, as everywhere here.
+        """
         if key not in self:
             self[key] = default
         return self[key]
@@ -136,12 +139,12 @@ class MemoryView(MutableMapping[str, Json]):
         return len(self._parts.memory())
 
     def reset(self) -> None:
-        """Forget all keys."""
+        """Delete all keys."""
         self._parts.note(e.MemoryReset())
 
 
 class Context:
-    """What both drivers' runs have in common: all but how they wait."""
+    """What the runs of both drivers have in common: all but how they wait."""
 
     def __init__(self, parts: RunParts, call_here: CallHere) -> None:
         self._call_here = call_here  # a tool that was called as a function, in the step of this context
@@ -153,27 +156,27 @@ class Context:
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """Return the run's id."""
         return self._core.lineage.run_id
 
     @property
     def input(self) -> Json:
-        """What the run was queued with."""
+        """Return what the run was queued with."""
         return copy.deepcopy(self._core.lineage.input())
 
     @property
     def state(self) -> StateView:
-        """What the run knows: messages, memory, plan, costs, completed steps; to read."""
+        """Return what the run knows: messages, memory, plan, costs, completed steps; to read."""
         return StateView(self._parts)
 
     @property
     def memory(self) -> MemoryView:
-        """The working memory, a mapping: copies come out, what is assigned inside a step is recorded."""
+        """Return a copy of the working memory."""
         return self._memory
 
     @property
     def plan(self) -> PlanView:
-        """The plan, to read and, inside a step, to change: `set`, `update`, `done`."""
+        """Return the plan, to read and, inside a step, to change: `set`, `update`, `done`."""
         return PlanView(self._parts)
 
     def message(self, role: str, content: Json, *, message_id: str | None = None, raw: Json = None) -> None:
@@ -181,9 +184,10 @@ class Context:
         self._parts.note(e.MessageAppended(role, plain(content), message_id, raw=plain(raw)))
 
     def pin_prompt(self, **layers: str) -> str:
-        """Pin the system prompt, layer by layer, in this order; gives its text. A no-op if it is pinned already.
+        """Pin the system prompt, layer by layer, in this order; return its text. A no-op if it is pinned already.
 
-        Another one than was pinned before is pinned, too, and a note in the log names the layers that differ.
+        If another prompt was pinned before, this one is pinned in its place, and a note in the log names the layers
+        that differ.
         """
         text = "\n\n".join(layers.values())
         fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self._core.state.prompt
@@ -198,7 +202,7 @@ class Context:
         return text
 
     def _signals(self) -> Verb[list[Json]]:
-        """What had arrived when the attempt began; it is on record that the step has seen it."""
+        """Return what had arrived when the attempt began, and record that the step has seen it."""
         core, entry = self._core, self._caller.entry()
         opened = core.state.steps.open
         if opened is None or opened.id != entry.step:
@@ -213,11 +217,11 @@ class Context:
     # Steps.
 
     def done(self, name: str, key: str | int | None = None) -> bool:
-        """Whether this step is complete; then the agent has passed it."""
+        """Return whether this step is complete; if it is, the agent has passed it."""
         return self._steps.has_done(name, key)
 
     def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
-        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
+        """Yield the items whose step is still to be done. A loop with a step for each item survives a crash."""
         return (item for item in items if not self.done(name, key(item)))
 
     def _block(self, asked: Asked) -> StepBlock:
@@ -225,7 +229,7 @@ class Context:
 
     @contextmanager
     def _asked(self, name: str, key: str | int | None, *, repeat: bool) -> Generator[StepBlock]:
-        """The block of a step that is asked for, and that it has had its turn."""
+        """Return the block of the step that is asked for, and note that it has had its turn."""
         step_id, kind, blind = self._steps.plan_step(name, key, repeat=repeat)
         uses = self._core.state.steps.uses.get(name, 0) if repeat else 0
         yield self._block(Asked(step_id, name, kind, key, blind))
@@ -233,7 +237,7 @@ class Context:
             self._steps.turns[name] = uses + 1
 
     async def _do(self, name: str, key: str | int | None, body: Callable[[], Awaitable[Json]]) -> Any:
-        """A step that gives back its recorded result, made by `body` once."""
+        """Return the recorded result of a step; its `body` makes it once."""
         step_id, done = self._steps.plan_do(name, key)
         if not done:
             async with self._block(Asked(step_id, name, "do", key)) as block:
@@ -242,7 +246,7 @@ class Context:
         return copy.deepcopy(self._steps.result_of(step_id))
 
     def _made(self, name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Awaitable[Any]]:
-        """What makes the result of a `do`."""
+        """Return what makes the result of a `do`."""
         return lambda: self._core.driver.value(f"the function of step {name}", fn(*args))
 
     # Calls and questions.
@@ -250,7 +254,7 @@ class Context:
     def _bound(
         self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Target, dict[str, Json], str]:
-        """A call of a tool as the engine takes it: the target, its args by name, its own key."""
+        """Return a call of a tool as the engine takes it: the target, its args by name, its own key."""
         bound = tool.bind(args, kwargs)
         target = ToolTarget(tool)
         self._core.driver.check(target)
@@ -265,7 +269,7 @@ class Context:
         return self._caller.call(target, {"request": plain(request)})
 
     async def _ask(self, action: str, key: str | int | None, reason: str, args: dict[str, Json]) -> dict[str, Json]:
-        """A question; outside a step it is a step of its own."""
+        """Ask a question; outside a step it is a step of its own."""
         stored: dict[str, Json] = plain(args)
 
         async def answer() -> dict[str, Json]:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Core:
-    """One call of an agent in one process, as the owner of its run with this epoch."""
+    """The core of a run: one call of an agent in one process, which owns the run with this epoch."""
 
     def __init__(self, lineage: Lineage, epoch: int, driver: Driver) -> None:
         self.lineage = lineage
@@ -53,9 +53,9 @@ class Core:
 
     @property
     def state(self) -> RunState:
-        """The fold of the run, as of this process's last append; what others appended until then is in it.
+        """Return the fold of the run as of this process's last append; what others appended until then is in it.
 
-        A verb takes it once, and anew after each command: only there anything is appended, or time passes.
+        A verb takes it once, and again after each command: only a command appends, or lets time pass.
         """
         if self._reader != get_ident():
             return self.lineage.state()
@@ -94,7 +94,7 @@ class Core:
     # Stops.
 
     def alive(self) -> None:
-        """Raise the stop again, if there was one: catching it is of no use."""
+        """Raise the stop of the run again, if there was one: catching it is of no use."""
         if self.refused is not None:
             self.stop(self.refused)
         if self.stopped is not None:
@@ -106,24 +106,27 @@ class Core:
             )
 
     def stop(self, stop: BaseException) -> None:
-        """The run leaves this process; the first stop counts."""
+        """Note that the run leaves this process; the first stop counts."""
         if self.stopped is None:
             self.stopped = stop
         self.driver.ring()
 
     def refuse(self, mistake: f.StepDone) -> NoReturn:
-        """A block isn't done twice. Going on behind it would leave out the rest of its `try`, or lose its result."""
+        """Refuse to enter a block twice.
+
+        Going on behind it would leave out the rest of its `try`, or lose its result.
+        """
         self.refused = mistake
         raise mistake
 
     def halt(self, stop: BaseException) -> NoReturn:
-        """Stop, here."""
+        """Stop the run, and raise the stop."""
         self.alive()
         self.stop(stop)
         raise stop
 
     def stop_if_blind(self, where: str) -> None:
-        """A loop on the variables of one process would do its first turns again in the next."""
+        """Stop a loop that counts on the variables of one process: the next process would do its first turns again."""
         if self.blind and not self.looked:
             self.halt(
                 f.PlanChanged(
@@ -144,7 +147,7 @@ class Core:
     # Appending.
 
     def append(self, *events: Event) -> Verb[int]:
-        """Append as the owner; return the place of the last event. Fenced and Cancelled are found here."""
+        """Append as the owner; return the place of the last event. Raises Fenced and Cancelled where they are found."""
         self.alive()
         if self.blind and events[0].TYPE not in ("step.failed", "signal.taken"):
             self.stop_if_blind(events[0].TYPE)
@@ -176,7 +179,7 @@ class Core:
     # Waiting.
 
     def until(self, ready: Callable[[], object], bound_s: float | None) -> Verb[bool]:
-        """Wait; False if it took too long. A stop of the run ends every wait."""
+        """Wait; return False if it took too long. A stop of the run ends every wait."""
         came = self.stopped is not None or ready()
         if not came:  # else nobody has to be asked
             came = yield Until(lambda: self.stopped is not None or ready(), bound_s)

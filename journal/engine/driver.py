@@ -23,16 +23,16 @@ class Driver(Protocol):
 
     @property
     def cancellation(self) -> type[BaseException]:
-        """What is raised in a body that is cancelled, by itself or with its task."""
+        """Return the class of what is raised in a body that is cancelled, by itself or with its task."""
         ...
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Held while a verb runs; a command may let go of it."""
+        """Return the lock that is held while a verb runs; a command may let go of it."""
         ...
 
     async def perform(self, command: Command) -> Any:
-        """Do what a verb asks for; return what it comes to."""
+        """Perform a command that a verb yields; return its outcome."""
         ...
 
     def check(self, target: Target) -> None:
@@ -40,57 +40,60 @@ class Driver(Protocol):
         ...
 
     async def value(self, who: str, value: Any) -> Any:
-        """What a function of the agent's gave, awaited if need be. Raises Mistake for what nobody would await."""
+        """Return what a function of the agent's returned, awaited if need be.
+
+        Raises Mistake for what nobody would await.
+        """
         ...
 
     # Who asks, and who is told.
 
     def alone(self) -> bool:
-        """Whether nobody else can ask: no task or thread was made since the step began."""
+        """Return whether nobody else can ask: no task or thread was made since the step began."""
         ...
 
     def current(self) -> object:
-        """Who asks: the task or thread."""
+        """Return who asks: the task or thread."""
         ...
 
     def ring(self) -> None:
-        """Look again: something that is waited for may have come."""
+        """Wake all who wait: what they wait for may have come."""
         ...
 
     def settle(self) -> None:
-        """Somebody was told something: let him do what he will do at once, before `calm` is true again."""
+        """Let somebody who was just told something act on it, before `calm` is true again."""
         ...
 
     @property
     def calm(self) -> bool:
-        """Whether nobody was told anything in the last turns."""
+        """Return whether nobody was told anything in the last turns."""
         ...
 
     # The step of a context.
 
     def begin_step(self) -> None:
-        """A step begins: who is there now isn't of it."""
+        """Begin a step: tasks and threads that are there now don't belong to it."""
         ...
 
     async def end_step(self, entry: Entry) -> None:
-        """Its body is over, and nothing has gone wrong. Raises NotAwaited."""
+        """Check the end of a step whose body is over without an error. Raises NotAwaited."""
         ...
 
     async def break_step(self, entry: Entry) -> None:
-        """Something left its body: return when nothing of it is in flight."""
+        """Return when nothing of the step is in flight: something left its body."""
         ...
 
     def abandon_step(self, stop: Callable[[], None]) -> None:
-        """Its body was closed by the generator that it is in: `stop` the run, if anybody is there to be told."""
+        """Stop the run with `stop`, if anybody is there to be told: the generator that holds the step was closed."""
         ...
 
     def forget_step(self, entry: Entry) -> None:
-        """It is over, however it ended."""
+        """Forget the step: it is over, however it ended."""
         ...
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Run to its end what waits for nothing, or blocks. Raises Mistake for what would have to be awaited."""
+    """Run a coroutine to its end that blocks or waits for nothing. Raises Mistake for what would have to be awaited."""
     try:
         work.send(None)
     except StopIteration as end:

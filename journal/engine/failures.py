@@ -35,7 +35,10 @@ class TransactionTooLong(DidNotHappen, Transient):
 
 
 class Told(JournalError):
-    """A failure as the log gives it back. `step` and `attempt` name the step that it left, if it left one."""
+    """A failure that the agent is told of, live or from the log.
+
+    `step` and `attempt`: the step that it left, if any.
+    """
 
     code: ClassVar[str] = "told"
 
@@ -53,7 +56,10 @@ class Rejected(Told):
 
 
 class CallOutcomeUnknown(Told):
-    """A call may have happened and nobody knows. Not a CallFailed: who retries failures must not retry this."""
+    """A call may have happened, and nobody knows.
+
+    It isn't a CallFailed: code that retries failures must not retry this.
+    """
 
     code = "call_outcome_unknown"
 
@@ -91,19 +97,19 @@ class StepFailed(Failed):
 
 
 class KeyReused(JournalError):
-    """Another tool, or other arguments, under a key of its own: nothing was sent."""
+    """Another tool, or other arguments, were called under a key that is taken. Nothing was sent."""
 
     code = "key_reused"
 
 
 class ResultUnusable(JournalError):
-    """The effect happened, but its result can't be stored or parsed; asking again raises this again."""
+    """The effect happened, but its result can't be stored or parsed. Asking again raises this again."""
 
     code = "result_unusable"
 
 
 def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
-    """What is told of a call that happened and whose result couldn't be stored."""
+    """Return what the agent is told of a call that happened and whose result couldn't be stored."""
     why = str(error["message"]).removesuffix("; nothing was written")
     return ResultUnusable(
         f"{tool} has happened, but its result couldn't be stored: {why}. It is not made again; let the "
@@ -112,7 +118,7 @@ def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
 
 
 class EffectNotRecorded(JournalError):
-    """The effect happened, and the log couldn't be told: `result` is what the tool gave. Tell a person."""
+    """The effect happened, and the store couldn't be written. `result` is what the tool returned. Tell a person."""
 
     code = "effect_not_recorded"
 
@@ -134,13 +140,13 @@ class Mistake(JournalError):
 
 
 class StepDone(Mistake):
-    """This step is complete: a loop says `repeat=True` or gives each step its key, a straight line uses `do`."""
+    """This step is complete. A loop needs `repeat=True` or a key for each step; a straight line needs `do`."""
 
     code = "step_done"
 
 
 class NotInStep(Mistake):
-    """Everything happens in a step: this verb was used outside one, or after its step had ended."""
+    """This verb was used outside a step, or after its step had ended. Everything happens in a step."""
 
     code = "not_in_step"
 
@@ -152,7 +158,7 @@ class NestedStep(Mistake):
 
 
 class StepOpen(Mistake):
-    """Another task's step is open, or the run was to be completed inside one."""
+    """A step is open: another task's, or the run was to be completed inside one."""
 
     code = "step_open"
 
@@ -170,19 +176,19 @@ class ToolUsesRun(Mistake):
 
 
 class ResultUnstorable(Mistake):
-    """What the agent or the function of a `do` gives back can't be stored: give back plain JSON values."""
+    """What the agent, or the function of a `do`, returns can't be stored. Return plain JSON values."""
 
     code = "result_unstorable"
 
 
 class NotAwaited(Mistake):
-    """In an asyncio agent a tool or a verb of the run was called and not awaited: it didn't happen."""
+    """An asyncio agent called a tool or a verb of the run and didn't await it, so it didn't happen."""
 
     code = "not_awaited"
 
 
 class MemoryMutated(Mistake):
-    """A value of the working memory was changed in place: assign it, so that the log knows."""
+    """A value of the working memory was changed in place. Assign it, so that the log knows."""
 
     code = "memory_mutated"
 
@@ -193,7 +199,7 @@ class MemoryMutated(Mistake):
 class RunFailed(JournalError):
     """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run.
 
-    `answers` are the calls of the journal that say first what became of what may have happened.
+    `answers` are the calls of the journal to make first: they say what became of what may have happened.
     """
 
     code = "run_failed"
@@ -285,7 +291,7 @@ class Released(Stop):
 
 
 class PlanChanged(Stop):
-    """Today's code asks for another step than the log has, or for one that it can't know."""
+    """Today's code asks for another step than the log has, or for a step that the log can't tell apart."""
 
 
 class StepDiverged(Stop):
@@ -297,7 +303,7 @@ BROKEN: Final = StoreError | CorruptLog | MissingBlob
 
 
 def given_back(who: str, value: Any) -> Any:
-    """What somebody gives back, as the log gives it back. Raises ResultUnstorable: mended code goes on from there."""
+    """Return a value as the log will return it. Raises ResultUnstorable: mended code goes on from there."""
     try:
         return plain(value)
     except Unstorable as error:
@@ -305,7 +311,7 @@ def given_back(who: str, value: Any) -> Any:
 
 
 def anew(stop: BaseException) -> BaseException:
-    """The same stop, as a new object if it is one of ours: each raise has a traceback of its own."""
+    """Return the same stop, as a new object if it is one of ours: each raise has a traceback of its own."""
     return type(stop)(*stop.args) if isinstance(stop, Stop | Mistake | EffectNotRecorded) else stop
 
 
@@ -315,7 +321,10 @@ TRANSIENT_STATUSES = frozenset({408, 429})
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: Transient, connection errors, timeouts, `.transient`, HTTP 408, 429 and 5xx."""
+    """Return whether trying again may help.
+
+    It may for Transient, connection errors, timeouts, `.transient`, and HTTP 408, 429 and 5xx.
+    """
     told = said(error, "transient")
     if isinstance(told, bool):
         return told
@@ -328,7 +337,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def said(about: object, name: str) -> Any:
-    """What an exception of somebody's says by an attribute; None if it has none, or if asking it raises."""
+    """Return what an exception says by an attribute; None if it has none, or if asking it raises."""
     try:
         return getattr(about, name, None)
     except Exception:  # noqa: BLE001 - a property of theirs must not keep the failure from being stored
@@ -336,7 +345,7 @@ def said(about: object, name: str) -> Any:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group, or the one."""
+    """Return the exceptions in a group, or the one."""
     left = [error]
     while left:  # groups may lie deeper in each other than Python's stack
         one = left.pop()
@@ -348,7 +357,10 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
-    """What is stored of an exception, and whether it is transient. A group is its first leaf, transient if all are."""
+    """Return what is stored of an exception, and whether it is transient.
+
+    A group is its first leaf, transient if all are.
+    """
     every = list(leaves(error))
     first = every[0]
     kind, message = said(first, "type"), said(first, "message")
@@ -364,21 +376,25 @@ def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
 
 
 def error_of_body(error: BaseException) -> tuple[dict[str, Any], bool]:
-    """The same, of what the body of a call raised: never of a kind, which is what the engine says of the call.
+    """Return the same, for what the body of a call raised. It has no kind: only the engine says a kind of the call.
 
-    A body may raise one of ours, that of a run of its own: nobody knows then, or a person said no, of another call.
+    A body may raise an error of this package, from a run of its own. "Nobody knows", or a person's no, is then about
+    another call.
     """
     stored, transient = error_of(error)
     return {name: value for name, value in stored.items() if name != "kind"}, transient
 
 
 def untold(error: BaseException) -> dict[str, Any]:
-    """What is stored of an exception of which nothing more can be."""
+    """Return what is stored of an exception that can say nothing more about itself."""
     return {"type": _storable(type(error).__name__), "message": "(the error can't be written down)"}
 
 
 def trace_of(error: BaseException) -> str | None:
-    """The traceback of an error, without the values of variables, bounded; None if it has none or none can be made."""
+    """Return the traceback of an error, without the values of variables, bounded.
+
+    It is None if the error has none, or none can be made.
+    """
     if error.__traceback__ is None:
         return None
     try:
@@ -395,19 +411,22 @@ def _text(error: BaseException) -> str:
 
 
 def _storable(text: str) -> str:
-    """Text without lone surrogates, bounded: an error's message must never keep the error from being stored."""
+    """Return text without lone surrogates, bounded: an error's message must never keep the error from being stored."""
     return text[:20_000].encode("utf-8", "backslashreplace").decode()
 
 
 def call_failure(error: dict[str, Any], *, transient: bool) -> Told:
-    """A stored failure of a call as the agent is told of it."""
+    """Return a stored failure of a call as the agent is told of it."""
     if error.get("kind") == "unknown":
         return CallOutcomeUnknown(error["message"])
     return CallFailed(error["type"], error["message"], transient=transient)
 
 
 def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: bool) -> Told:
-    """A stored failure of a step: a person's no and an unknown outcome stay what they are, whoever tells of them."""
+    """Return a stored failure of a step.
+
+    A person's no and an unknown outcome stay what they are, whoever tells of them.
+    """
     kind = error.get("kind")
     failure: Told
     if kind == "rejected":
@@ -421,7 +440,10 @@ def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: b
 
 
 def left_by(error: BaseException) -> list[list[Any]]:
-    """The failures of steps that leave the agent, [step id, attempt]: as themselves, in a group, or as the reason."""
+    """Return the failures of steps that leave the agent, [step id, attempt].
+
+    They leave it as themselves, in a group, or as the cause of another error.
+    """
     left: list[list[Any]] = []
     pending, seen = [error], set[int]()
     while pending:  # a chain may be longer than Python's stack
@@ -442,14 +464,15 @@ def left_by(error: BaseException) -> list[list[Any]]:
 
 
 def cancelled_call(name: str) -> Exception:
-    """What is stored of a call whose asker was cancelled before it ended."""
+    """Return what is stored of a call whose asker was cancelled before it ended."""
     return Failed("Cancelled", f"the task that asked for {name} was cancelled")
 
 
 def stop_in(error: BaseException) -> BaseException | None:
-    """The stop or mistake that an exception is, or that a group holds.
+    """Return the stop or mistake that an exception is, or that a group holds; else None.
 
-    An effect that got lost is one, too, and so is a store that can't be read or written now, a log that contradicts
-    itself, a blob that isn't there: no failure of the agent's, and none that its log should have for ever.
+    An effect that got lost counts as one. So does a store that can't be read or written now, a log that contradicts
+    itself, and a blob that isn't there: these are no failure of the agent's, and none that its log should keep for
+    ever.
     """
     return next((leaf for leaf in leaves(error) if isinstance(leaf, Stop | Mistake | EffectNotRecorded | BROKEN)), None)

@@ -22,7 +22,7 @@ from runjournal.projections.state import RunState
 
 
 class Segment(NamedTuple):
-    """A run of the line: its events up to `upto` (None: all) stand at `offset + seq`; `steps`: they are ours."""
+    """A run of the line: its events up to `upto` (None: all) stand at `offset + seq`; `steps`: its steps are ours."""
 
     run_id: str
     offset: int
@@ -42,24 +42,24 @@ class Failure(NamedTuple):
 
 
 class RunSource(Protocol):
-    """Where the runs are: a journal."""
+    """Where the runs of a line are read: a journal."""
 
     store: Store
     clock: Clock
 
     def live(self, run_id: str) -> RunState:
-        """The folded state of a run that this process owns."""
+        """Return the folded state of a run that this process owns."""
         ...
 
     def filled(self, record: RecordedEvent) -> RecordedEvent:
-        """The record with blobs in place."""
+        """Return the record with blobs in place."""
         ...
 
 
 class Lineage:
     """The line of a run that this process owns.
 
-    `check_lease` raises Fenced if its time is over; `notify` tells people what the run waits for.
+    `check_lease` raises Fenced if the time of the lease is over; `notify` tells people what the run waits for.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Lineage:
     # Events.
 
     def record_at(self, at: int) -> RecordedEvent | None:
-        """The event at a place, blobs in place, or None."""
+        """Return the record at a place, blobs in place, or None."""
         for part in self._parts:
             if at > part.offset:
                 found = next(iter(self._store.read(part.run_id, at - part.offset - 1, at - part.offset)), None)
@@ -104,12 +104,12 @@ class Lineage:
         return None
 
     def event_at(self, at: int) -> Event | None:
-        """The event at a place, blobs in place, or None."""
+        """Return the event at a place, blobs in place, or None."""
         record = self.record_at(at)
         return record.event if record else None
 
     def events_after(self, at: int) -> Iterator[tuple[int, Event]]:
-        """Every event behind a place, with its own, in order; values held out of line stay references."""
+        """Yield every event behind a place, with its own place, in order; values held out of line stay references."""
         for part in reversed(self._parts):
             last = None if part.upto is None else part.offset + part.upto
             if last is None or last > at:
@@ -117,30 +117,33 @@ class Lineage:
                     yield part.offset + record.seq, record.event
 
     def event_of(self, run_id: str, seq: int) -> Event | None:
-        """The event of a run of the line at a seq, blobs in place, or None."""
+        """Return the event of a run of the line at a seq, blobs in place, or None."""
         found = next(iter(self._store.read(run_id, seq - 1, seq)), None)
         return self._filled(found).event if found else None
 
     def records(self, types: Sequence[str] | None = None) -> Iterator[RecordedEvent]:
-        """Every event of these types (all: None) of the runs whose steps are this line's, in order, blobs in place."""
+        """Yield every event of these types (all: None), in order, blobs in place.
+
+        These are the events of the runs whose steps are this line's.
+        """
         for part in reversed([part for part in self._parts if part.steps]):
             for record in self._store.read(part.run_id, 0, part.upto, types=types):
                 yield self._filled(record)
 
     def input(self) -> Json:
-        """What the run was queued with."""
+        """Return what the run was queued with."""
         queued = self.event_of(self.run_id, 1)
         return queued.input if isinstance(queued, e.RunQueued) else None
 
     def blob(self, ref: BlobRef) -> Json:
-        """The value of a reference. Raises MissingBlob."""
+        """Return the value of a reference. Raises MissingBlob."""
         body = self._store.blob(ref.sha256)
         if body is None:
             raise MissingBlob(ref.sha256, f"run {self.run_id}")
         return loads(body)
 
     def effect(self, key: str) -> Effect | None:
-        """The call that isn't idempotent and has happened under this key, in the line's scope."""
+        """Return the call that isn't idempotent and has happened under this key, in the line's scope; else None."""
         return self._store.effect(self.state().status.scope, key)
 
     # Steps.
@@ -153,7 +156,7 @@ class Lineage:
                         yield part.offset + end.seq, end
 
     def done(self, step_id: str) -> int | None:
-        """Where a step completed, or None."""
+        """Return where a step completed, or None."""
         last = self.state().steps.recent
         for recent in reversed(last):
             if recent[0] == step_id:
@@ -163,17 +166,17 @@ class Lineage:
         return next((at for at, end in self._ends(step_id) if end.ok), None)
 
     def kind(self, step_id: str) -> str | None:
-        """The kind of a step that was ever begun, or None."""
+        """Return the kind of a step that was ever begun, or None."""
         opened = self.state().steps.open
         if opened is not None and opened.id == step_id:
             return opened.kind
         return next((end.kind for _, end in self._ends(step_id)), None)
 
     def failures(self, step_id: str) -> list[Failure]:
-        """The failures of a step that the agent may have handled, oldest first.
+        """Return the failures of a step that the agent may have handled, oldest first.
 
-        Those since a step last completed, and earlier ones of a step that doesn't repeat; but none of those that left
-        the agent, or that a person wants tried again.
+        These are the failures since a step last completed, and earlier ones of a step that doesn't repeat. Left out are
+        those that left the agent, and those that a person wants tried again.
         """
         steps = self.state().steps
         if not steps.failed_count:
@@ -194,7 +197,7 @@ class Lineage:
         return Failure(at, end.attempt, event.error, event.transient, event.cut, took_s)
 
     def seconds(self, at: int, start: type[Event], call_id: str | None = None) -> float:
-        """How long it took from the newest start of this type, of a call or not, to the event at a place."""
+        """Return how long it took from the newest start of this type, of a call or not, to the event at a place."""
         end = self.record_at(at)
         if end is None:
             return 0.0

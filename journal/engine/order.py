@@ -22,17 +22,17 @@ class TellingOrder:
         self.heard: set[int] = set()  # ends and failures that this call of the agent was told, by their place
 
     def wait_s(self) -> float:
-        """How long to wait for others: not at all if there are none."""
+        """Return how long to wait for others: not at all if there are none."""
         return 0.0 if self.driver.alone() else left_out_wait_s
 
     # What comes before anything new.
 
     def idle(self, entry: Entry) -> bool:
-        """Whether nothing is in flight, waits for its turn, or was just told."""
+        """Return whether nothing is in flight, waits for its turn, or was just told."""
         return self.driver.calm and not entry.flights and not entry.held
 
     def left_out(self, entry: Entry, *, calls: bool = True, questions: bool = True) -> set[str]:
-        """What this attempt has on record, calls that were sent and questions, that this entry hasn't asked for."""
+        """Return what this attempt has on record and this entry hasn't asked for: sent calls, and questions."""
         state, found = self.core.state, set[str]()
         if calls:
             for key, call in state.calls.known.items():
@@ -46,7 +46,7 @@ class TellingOrder:
         return found
 
     def stop_if_left_out(self, entry: Entry, where: str, *, calls: bool = True, questions: bool = True) -> None:
-        """What was sent, and what was asked, comes before anything new."""
+        """Stop the run if this entry leaves out what was sent or asked: that comes before anything new."""
         self.core.stop_if_blind(where)
         if left := self.left_out(entry, calls=calls, questions=questions):
             names = {call.tool for key, call in self.core.state.calls.known.items() if key in left}
@@ -78,7 +78,7 @@ class TellingOrder:
             self.driver.ring()
 
     def turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
-        """An end is told when all before it in the log has been asked for and told.
+        """Wait for the turn of an end: all ends before it in the log have been asked for and told.
 
         One that isn't asked for in time is left out, and no longer waited for.
         """
@@ -96,7 +96,7 @@ class TellingOrder:
             self.driver.ring()
 
     def tell(self, entry: Entry, at: int) -> None:
-        """This end has been told."""
+        """Note that this end has been told."""
         self.heard.add(at)
         entry.told(at)
         self.driver.settle()

@@ -28,7 +28,10 @@ class ScriptItem(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """An execution of a step's body. `asked` is what it asked for; of that, `busy` is in flight or was given back."""
+    """An execution of a step's body.
+
+    `asked` is what it asked for; `busy` is what of that is in flight or was returned.
+    """
 
     step: str
     attempt: int
@@ -47,12 +50,12 @@ class Entry:
     questions: list[str] = field(default_factory=list[str])
 
     def told(self, at: int) -> None:
-        """This end has been told."""
+        """Note that this end has been told."""
         if self.script:
             self.script = [line for line in self.script if line.kind == "ask" or line.at != at]
 
     def before(self, at: float) -> list[ScriptItem]:
-        """What of the log comes before this and hasn't been gone through."""
+        """Return what of the log comes before this and hasn't been gone through."""
         if not self.script:
             return []
         return [
@@ -60,7 +63,7 @@ class Entry:
         ]
 
     def word(self, call_id: str) -> int | None:
-        """Where the log holds an answer, or somebody's word, about this."""
+        """Return where the log holds an answer, or somebody's word, about this."""
         if not self.script:
             return None
         said = (line.at for line in self.script if line.kind == "tell" and line.call_id == call_id and line.nth == 0)
@@ -68,7 +71,7 @@ class Entry:
 
 
 def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int]]:
-    """The script of an attempt, from its events, each with its place; and the ends whose asker was cancelled."""
+    """Return the script of an attempt, from its events, each with its place; and the ends whose asker was cancelled."""
     script: list[ScriptItem] = []
     cuts: set[int] = set()
     ends, needed = Counter[str](), Counter[str]()
@@ -102,7 +105,10 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
 
 
 def _ask(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:
-    """An attempt of a call after an end that was told is asked for anew; one within the same ask isn't."""
+    """Add an attempt of a call to the script as an ask of its own, if it was asked for anew.
+
+    An attempt after an end that was told is asked for anew. One within the same ask isn't.
+    """
     if needed[call_id] < ends[call_id] + 1:
         needed[call_id] = ends[call_id] + 1
         script.append(ScriptItem(at, "ask", call_id, needed[call_id]))

@@ -32,7 +32,7 @@ class StepControl:
     # Which step is next.
 
     def plan_step(self, name: str, key: str | int | None, *, repeat: bool) -> tuple[str, str, bool]:
-        """The id and kind of the step that is asked for, and whether its turn is that of another process's loop."""
+        """Return the id and kind of the step that is asked for, and whether its turn is of another process's loop."""
         self.check_name(name, key)
         uses = self.core.state.steps.uses.get(name, 0) if repeat else 0
         step_id, kind = (f"{name}#{uses + 1}" if uses else id_of(name, key)), "repeat" if repeat else "once"
@@ -42,14 +42,17 @@ class StepControl:
         return step_id, kind, uses > 0 and self.turns.get(name) != uses
 
     def check_name(self, name: str, key: str | int | None) -> None:
-        """Names hold neither / nor #, which ids are made of."""
+        """Check a name: it holds neither / nor #, which ids are made of."""
         if not name or "/" in name or "#" in name:
             raise f.Mistake(f"step {name!r}: a name isn't empty and holds neither / nor #; give the rest as key=")
         if key is not None and not str(key):
             raise f.Mistake(f"step {name!r}: its key is empty")
 
     def check_kind(self, step_id: str, kind: str) -> None:
-        """An id is of one kind for ever: else a `do` would give back what a block has left, which is nothing."""
+        """Check that a step keeps its kind for ever.
+
+        Else a `do` would return what a block has left, which is nothing.
+        """
         opened = self.core.state.steps.open
         if opened is not None and opened.id == step_id:
             self.core.refused = None
@@ -77,17 +80,17 @@ class StepControl:
 
     @property
     def inside(self) -> bool:
-        """Whether this context is that of the open step."""
+        """Return whether this context is that of the open step."""
         entry, context = self.entry, TOOL_CONTEXT.get()
         return entry is not None and entry.open and getattr(context, "entry", None) is entry
 
     @property
     def here(self) -> Entry | None:
-        """The step of this context, None outside any."""
+        """Return the step of this context, None outside any."""
         return self.entry if self.inside else None
 
     def plan_do(self, name: str, key: str | int | None) -> tuple[str, bool]:
-        """The id of a `do`, and whether it is complete. Raises what the agent has handled of it, once each."""
+        """Return the id of a `do`, and whether it is complete. Raises what the agent has handled of it, once each."""
         self.check_name(name, key)
         step_id, state = id_of(name, key), self.core.state
         self.check_kind(step_id, "do")
@@ -113,7 +116,7 @@ class StepControl:
         return step_id, False
 
     def has_done(self, name: str, key: str | int | None) -> bool:
-        """Whether this step is complete; if it is, the agent has passed it."""
+        """Return whether this step is complete; if it is, the agent has passed it."""
         step_id = id_of(name, key)
         if self.core.lineage.done(step_id) is None:
             return False
@@ -121,7 +124,7 @@ class StepControl:
         return True
 
     def result_of(self, step_id: str) -> Json:
-        """The recorded result of a step that is complete."""
+        """Return the recorded result of a step that is complete."""
         end = self.core.lineage.done(step_id)
         event = None if end is None else self.core.lineage.event_at(end)
         return event.result if isinstance(event, e.StepCompleted) else None
@@ -155,7 +158,7 @@ class StepControl:
         return read(self.core.lineage.events_after(opened.since)) if opened and opened.entry > 1 else ([], set())
 
     def complete(self, entry: Entry, result: Json) -> Verb[None]:
-        """The normal end of a step: when its calls have ended, and all that is recorded has been asked for."""
+        """Complete a step, when its calls have ended and all that is recorded has been asked for."""
         self.core.alive()
         self.core.driver.settle()
         yield from self.core.until(lambda: self.order.idle(entry) or entry.questions, None)
@@ -165,7 +168,7 @@ class StepControl:
         yield from self.core.append(e.StepCompleted(entry.index, result))
 
     def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Verb[f.Told]:
-        """An exception left the step; gives what the agent is told."""
+        """Fail the step that an exception left; return what the agent is told."""
         stored, transient = f.error_of(error)
         told = stored if (trace := f.trace_of(error)) is None else stored | {"traceback": trace}
         place = yield from self.core.append(e.StepFailed(entry.index, told, transient, cut))
@@ -175,14 +178,14 @@ class StepControl:
         return failure
 
     def leave(self, entry: Entry) -> None:
-        """The body is over, however it ended."""
+        """Leave the step: its body is over, however it ended."""
         entry.open = False
         self.core.blind = False
         if self.entry is entry:
             self.entry = None
 
     def left_half_way(self, entry: Entry) -> None:
-        """A generator that was in the middle of a step was closed: the step stays open, and nothing goes on."""
+        """Stop the run: a generator in the middle of a step was closed. The step stays open, and nothing goes on."""
         self.core.stop(
             f.StepOpen(
                 f"step {entry.step} was left half-way by a generator that was closed: don't yield inside a step, "
@@ -191,14 +194,14 @@ class StepControl:
         )
 
     def tell_failure(self, step_id: str) -> None:
-        """A failure of this step that the agent may have handled is raised again, each one once."""
+        """Raise once more each failure of this step that the agent may have handled, each one once."""
         for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard:
                 self.order.heard.add(failure.at)
                 raise f.step_failure(step_id, failure.attempt, failure.error, transient=failure.transient)
 
     def tell_step(self, step_id: str) -> Verb[None]:
-        """The same; but a step that was cancelled waits for its cancel again before it fails."""
+        """Tell the failures of a step; but one that was cancelled waits for its cancel again before it fails."""
         for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard and failure.cut:
                 yield from self.core.until(lambda: False, failure.took_s + left_out_wait_s)
@@ -207,7 +210,7 @@ class StepControl:
     # The run's end.
 
     def stop_if_step_left(self) -> None:
-        """A run isn't complete while a step is open that another process began: what it did would be forgotten."""
+        """Stop a run that would end while a step of another process is open: what that did would be forgotten."""
         if (opened := self.core.state.steps.open) is not None:
             self.core.halt(
                 f.PlanChanged(
@@ -217,7 +220,7 @@ class StepControl:
             )
 
     def end(self, event: Event) -> Verb[NoReturn]:
-        """The agent says that the run is complete, or has failed. Raises StepOpen inside a step."""
+        """End the run, as the agent says: complete or failed. Raises StepOpen inside a step."""
         self.core.alive()
         if self.inside:
             step = self.entry.step if self.entry else ""
@@ -233,7 +236,7 @@ WRITTEN: Final = {"once": "as a block (run.step)", "repeat": "as a loop (repeat=
 
 
 def done_text(step_id: str, name: str, key: str | int | None) -> str:
-    """What to write where a step that is complete was asked for again."""
+    """Return what to write where a step that is complete was asked for again."""
     begin = f"step {step_id} is complete, and a block isn't done twice: "
     if key is None:
         return begin + (
@@ -247,5 +250,5 @@ def done_text(step_id: str, name: str, key: str | int | None) -> str:
 
 
 def id_of(name: str, key: str | int | None = None) -> str:
-    """The identity of a step that doesn't repeat."""
+    """Return the identity of a step that doesn't repeat."""
     return name if key is None else f"{name}/{key}"

@@ -45,11 +45,14 @@ KEY_PARAMETER: Final = "idempotency_key"
 
 
 class ToolContext(Protocol):
-    """The step of a context: what a tool that is called there goes to. `entry` is the engine's execution of it."""
+    """The step of a context: it takes the calls of tools that are called there.
+
+    `entry` is the engine's execution of it.
+    """
 
     @property
     def entry(self) -> object:
-        """Which execution of a step it is."""
+        """Return which execution of a step it is."""
         ...
 
     def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -81,13 +84,13 @@ async def _marked(core: object, body: Awaitable[Any]) -> Any:
 
 
 class Tx:
-    """The first parameter of a transactional tool: its effect in this transaction commits with its outcome."""
+    """The first parameter of a transactional tool: an effect in this transaction commits with the call's outcome."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement on your own tables in the store's file; gives its rows.
+        """Run one statement on your own tables in the store's file; return its rows.
 
         Raises InvalidArgument for control of the transaction, PRAGMA, ATTACH, DDL and our tables; TimeoutError when the
         transaction has lasted too long.
@@ -101,8 +104,7 @@ class Tool(Generic[P, R_co]):
 
     `key` is a template of the args (`"order-{order_id}"`): the call's own key, one for the whole scope.
     `reconcile(args, key)` asks the world what became of a call: ("happened", result), ("did_not_happen", None),
-    ("unknown", None) or
-    None. `into` parses a result that comes back from the log.
+    ("unknown", None) or None. `into` parses a result that comes back from the log.
     """
 
     fn: Callable[P, R_co]
@@ -136,16 +138,16 @@ class Tool(Generic[P, R_co]):
     def __get__(self: Tool[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Tool[Q, R]: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Tool[..., Any]:
-        """A method: the instance is its first argument, and no argument of the call."""
+        """Return the tool as a method: the instance is its first argument, and no argument of the call."""
         return self if instance is None else replace(self, instance=instance)
 
     @property
     def is_async(self) -> bool:
-        """Whether the body is a coroutine function."""
+        """Return whether the body is a coroutine function."""
         return inspect.iscoroutinefunction(self.fn)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
-        """The args by the names of the signature, defaults applied, as JSON: what the call is identified by.
+        """Return the args by the names of the signature, defaults applied, as JSON: the call is identified by them.
 
         Raises TypeError as the function itself would, Unstorable for what can't be stored.
         """
@@ -161,7 +163,7 @@ class Tool(Generic[P, R_co]):
         return stored
 
     def invoke(self, args: dict[str, Json], key: str, tx: Any = None) -> Any:
-        """Run the body with recorded args; gives its result, or its coroutine."""
+        """Run the body with recorded args; return its result, or its coroutine."""
         signature = _signature(self.fn)
         positional: list[Any] = [*self._before(tx)]
         named = dict(args)
@@ -180,7 +182,7 @@ class Tool(Generic[P, R_co]):
         return body(*positional, **named)
 
     def _before(self, tx: Any = None) -> tuple[Any, ...]:
-        """What comes before the call's own arguments: the instance of a method, a transactional tool's transaction."""
+        """Return what comes before the call's own arguments: a method's instance, a transactional tool's `tx`."""
         if self.instance is None and self.policy != "transactional":
             return ()
         own = () if self.instance is None else (self.instance,)
@@ -191,7 +193,10 @@ class Tool(Generic[P, R_co]):
         return [*names, KEY_PARAMETER]
 
     def own_key(self, args: Mapping[str, Json]) -> str:
-        """The call's own key, "" if the tool has none. Raises InvalidArgument if the template names no argument."""
+        """Return the call's own key, "" if the tool has none.
+
+        Raises InvalidArgument if the template names no argument.
+        """
         if not self.key:
             return ""
         try:
@@ -204,12 +209,12 @@ _known: dict[str, Tool[..., Any] | None] = {}
 
 
 def known() -> dict[str, Tool[..., Any]]:
-    """The tools of this process by name, for a recovery to ask their hooks; but for names that two functions claim."""
+    """Return the tools of this process by name, whose hooks a recovery asks; but for names that two functions claim."""
     return {name: made for name, made in _known.items() if made is not None}
 
 
 def ambiguous(name: str) -> bool:
-    """Whether two functions of this process claim this name."""
+    """Return whether two functions of this process claim this name."""
     return name in _known and _known[name] is None
 
 
@@ -293,12 +298,12 @@ def tool(
     `idempotency_key`, which the journal fills in, and whose receiver remembers it for `key_ttl_s` seconds; a
     `transactional` one takes `tx` first.
 
-    `timeout_s` bounds a call in seconds: it fails then as a TimeoutError, and may have happened; the body of a plain
+    `timeout_s` bounds a call in seconds: then it fails as a TimeoutError, and may have happened. The body of a plain
     function goes on in its thread, and says later what became of it. `key="order-{order_id}"` names the call by its
     arguments, once in the whole scope of a run. `reconcile(args, key)` asks the world what became of a call:
-    ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown`, where nobody knows: "fail" raises
-    CallOutcomeUnknown, "ask" lets the run wait for a person. `into` makes what the recorded JSON is to be, a class of
-    yours. `name` is what the log calls it; no two tools of a process may share one.
+    ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown` says what to do where nobody
+    knows: "fail" raises CallOutcomeUnknown, "ask" lets the run wait for a person. `into`, a class of yours, is what the
+    recorded JSON is turned into. `name` is what the log calls the tool; no two tools of a process may share one.
     """
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
@@ -312,9 +317,9 @@ def tool(
 
 
 def call_key(scope: str, step: str, what: str, args: Json, n: int = 1) -> str:
-    """Which call is it: the id of a call, and the idempotency key that its tool is given.
+    """Return which call it is: the id of a call, and the idempotency key that its tool is passed.
 
-    The first 24 hex digits of SHA-256 over the JSON (the standard library's, keys sorted, not escaped) of
+    That is the first 24 hex digits of SHA-256 over the JSON (the standard library's, keys sorted, not escaped) of
     {task, step, tool, args}, and n if it is more than 1: the n-th equal call of its step.
     """
     about: dict[str, Json] = {"task": scope, "step": step, "tool": what, "args": args}

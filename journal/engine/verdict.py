@@ -1,7 +1,7 @@
 """The verdict: what becomes of a call of which the log has no outcome. Pure, and the only place that says so.
 
-The engine acts on it, `recover`, the recovery before the agent is called and `runjournal show` tell it. The first rule
-that fits counts (docs/explanation/recovery.md has the table):
+The engine acts on it. `recover`, the recovery before the agent is called and `runjournal show` report it. The first
+rule that fits counts (docs/explanation/recovery.md has the table):
 
 1. its outcome is known: `recorded`, it is returned;
 2. no attempt may have happened, since the call is repeatable or every attempt said that it did nothing: `run`;
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
 
     @property
     def call_id(self) -> str:
-        """Its id, for `Journal.resolve`: the key."""
+        """Return the id of the call, for `Journal.resolve`: its key."""
         return self.key
 
 
@@ -87,7 +87,7 @@ def judge(call: Call, tool: ToolToday | None, now: str, *, happened: bool = Fals
 
 
 def key_lives(call: Call, now: str) -> bool:
-    """Whether the receiver of a keyed call still knows its key at a time (UTC text)."""
+    """Return whether the receiver of a keyed call still knows its key at a time (UTC text)."""
     return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
 
 

@@ -9,7 +9,7 @@ from runjournal.projections.state import RunState
 
 
 class Awaited(NamedTuple):
-    """One thing that a run waits for: `what` it is, in words, and the call of a `Journal` that gives the `answer`."""
+    """One thing that a run waits for: `what` says it in words, `answer` is the call of a `Journal` that answers it."""
 
     kind: str
     id: str
@@ -18,12 +18,12 @@ class Awaited(NamedTuple):
 
 
 def resolve_call(run_id: str, call_id: str) -> str:
-    """The call of a `Journal` that says what became of a call."""
+    """Return the call of a `Journal` that says what became of a call."""
     return f"resolve({run_id!r}, {call_id!r}, 'happened', result) or 'did_not_happen'"
 
 
 def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
-    """A wait of a run, {kind, id}, for people."""
+    """Return a wait of a run, {kind, id}, in words for people."""
     kind, key = str(wait["kind"]), str(wait["id"])
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
     if question is not None:

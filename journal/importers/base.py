@@ -1,4 +1,4 @@
-"""What an importer gives: the runs that one file makes, and the lines that it couldn't take."""
+"""What an importer returns: the runs that one file makes, and the lines that it couldn't take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Item:
 class ImportedRun:
     """What a file adds to one run. The first item of a new run is RunImported; a run known before gets its tail only.
 
-    `source` names the importer, `path` is the file's as the user gave it, `sha256` (hex) that of all bytes taken so
+    `source` names the importer, `path` is the file's as the user named it, `sha256` (hex) that of all bytes taken so
     far. `taken` is the importer's own JSON: how much was taken, and what it must know to go on from there.
     """
 
@@ -61,8 +61,8 @@ class FileImport:
 
 
 class Known(Protocol):
-    """What was imported before; every `Store` and transaction is one."""
+    """What was imported before; every `Store` and transaction knows it."""
 
     def imported(self, run_id: str) -> Import | None:
-        """Where an imported run came from and how much of it was taken, or None."""
+        """Return where an imported run came from and how much of it was taken, or None."""
         ...

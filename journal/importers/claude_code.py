@@ -53,7 +53,7 @@ class _Refused(Exception):
 
 
 def read(source: Source, known: Known) -> FileImport:
-    """What a transcript adds to the journal, given what is known of it. Never raises for what the file holds.
+    """Return what a transcript adds to the journal, beside what is known of it. Never raises for what the file holds.
 
     The file is read whole: the part that was taken before must be as it was. A last line without a newline that is no
     JSON is torn: it isn't taken, and is read again when the file has grown.
@@ -115,7 +115,7 @@ def _same(digest: str, expected: str, taken: Taken) -> None:
 
 
 def _take(line: TextLine, session: Session, result: FileImport) -> bool:
-    """Take one line, or put it into quarantine; gives whether the file is done with up to its end."""
+    """Take one line, or put it into quarantine; return whether the file is done with up to its end."""
     try:
         parsed = parse(line)
     except Bad as bad:

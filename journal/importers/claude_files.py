@@ -32,7 +32,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A transcript: `path` as the user gave it, `session_path` its session's file, if it lies under one."""
+    """A transcript: `path` as the user named it, `session_path` its session's file, if it lies under one."""
 
     path: str
     session_path: str | None = None
@@ -58,12 +58,12 @@ class Taken(NamedTuple):
     first: str
 
     def dump(self) -> str:
-        """As `Import.taken` holds it."""
+        """Return it as `Import.taken` holds it."""
         return json.dumps({"v": 1, "bytes": self.bytes, "first": self.first})
 
 
 def taken_of(row: Import) -> Taken | None:
-    """The inverse of `Taken.dump`; None if another importer wrote it."""
+    """Return what `Taken.dump` made this of; None if another importer wrote it."""
     try:
         data = json.loads(row.taken)
         return Taken(int(data["bytes"]), str(data["first"]))
@@ -72,10 +72,10 @@ def taken_of(row: Import) -> Taken | None:
 
 
 def discover(paths: Iterable[str]) -> list[Source]:
-    """The transcripts among these files and folders, sessions before their sub-agents, each file once.
+    """Return the transcripts among these files and folders, sessions before their sub-agents, each file once.
 
-    Folders are walked for `*.jsonl`, without following links to folders. What doesn't exist or can't be listed is given
-    back all the same, for `read` to say so.
+    Folders are walked for `*.jsonl`, without following links to folders. What doesn't exist or can't be listed is
+    returned all the same, for `read` to say so.
     """
     found: dict[str, Source] = {}
     for path in paths:
@@ -113,7 +113,7 @@ def _session_path(path: str) -> str | None:
 
 
 def identify(source: Source, file: IO[bytes], known: Known) -> Identity | None:
-    """Which run the file is, by its first record, which is an object; None if it holds none. Raises OSError."""
+    """Return which run the file is, by its first record, which is an object; None if it holds none. Raises OSError."""
     first = _first_record(file)
     if first is None:
         return None
@@ -135,7 +135,7 @@ def identify(source: Source, file: IO[bytes], known: Known) -> Identity | None:
 
 
 def holds_records(source: Source) -> bool:
-    """Whether the file can be read and holds a JSON object at all."""
+    """Return whether the file can be read and holds a JSON object at all."""
     try:
         with open_file(source.path) as file:
             return _first_record(file) is not None
@@ -168,7 +168,7 @@ def _folder_session(path: str) -> str | None:
 
 
 def _parent(source: Source, known: Known) -> str | None:
-    """The run of the session's file."""
+    """Return the run of the session's file."""
     if source.session_path is None:
         return None
     try:
@@ -191,7 +191,7 @@ def _own(name: str, digest: str, known: Known) -> str:
 
 
 def meta_of(path: str) -> tuple[str | None, str | None]:
-    """A sub-agent's title, and its `.meta.json` as text; None where there is none."""
+    """Return a sub-agent's title, and its `.meta.json` as text; None where there is none."""
     try:
         with open_file(str(PurePath(path).with_suffix(".meta.json"))) as file:
             data = file.read(meta_bytes_max + 1)

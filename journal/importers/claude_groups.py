@@ -25,7 +25,7 @@ def _count(value: Json) -> int:
 
 
 def counters_of(usage: Mapping[str, Any]) -> Counters:
-    """A usage object in the journal's words."""
+    """Return a usage object in the journal's words."""
     written = usage.get("cache_creation_input_tokens")
     if written is None:
         written = sum(_count(part) for part in (dict_of(usage.get("cache_creation")) or {}).values())
@@ -47,7 +47,7 @@ class Request:
     told: Counters | None = None
 
     def left(self) -> Counters | None:
-        """What is still to be told; None if nothing is."""
+        """Return what is still to be told; None if nothing is."""
         if self.told is None:
             return dict(self.now)
         left = {name: value - self.told[name] for name, value in self.now.items()}
@@ -67,7 +67,7 @@ class Group:
     part: Part | None = None
 
     def see(self, block: Json) -> bool:
-        """Whether a block is new."""
+        """Return whether a block is new."""
         digest = value_digest(block)
         if digest in self.seen:
             return False
@@ -85,7 +85,7 @@ class Group:
         request.model, request.raw = model, usage
 
     def settle(self) -> None:
-        """All up to here was imported before."""
+        """Note that all up to here was imported before."""
         self.part = None
         for request in self.requests.values():
             request.told = request.now
@@ -109,7 +109,7 @@ class Part:
     calls: list[Event] = field(default_factory=list[Event])
 
     def events(self) -> Iterator[Event]:
-        """The model calls, the message, and the tool calls that the message asked for."""
+        """Yield the model calls, the message, and the tool calls that the message asked for."""
         yield from self._asked()
         yield self._message()
         yield from self.calls
@@ -149,6 +149,6 @@ class Part:
 
 
 def model_of(message: Mapping[str, Any]) -> str:
-    """The model's name, "" if it is missing."""
+    """Return the model's name, "" if it is missing."""
     model = message.get("model")
     return text_of(model) if isinstance(model, str) else ""

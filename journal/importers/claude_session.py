@@ -42,7 +42,7 @@ class Orphan:
     found: bool = False
 
     def events(self) -> Iterator[Event]:
-        """A note, unless the call came after all."""
+        """Yield a note, unless the call came after all."""
         if not self.found:
             yield NoteAdded("a result without a call", code="orphan_result", call_id=self.call_id)
 
@@ -54,7 +54,7 @@ class One:
     event: Event
 
     def events(self) -> Iterator[Event]:
-        """It."""
+        """Yield the event."""
         yield self.event
 
 
@@ -96,7 +96,7 @@ class Session:
         self._orphans: dict[str, Orphan] = {}
 
     def go_live(self) -> None:
-        """All up to here was imported before; what follows is new."""
+        """Note that all up to here was imported before; what follows is new."""
         self.live = True
         for group, _ in self._groups.values():
             group.settle()
@@ -253,7 +253,7 @@ class Session:
 
 
 def _without_content(record: Obj) -> Obj:
-    """The record without what `content` of the event holds."""
+    """Return the record without what `content` of the event holds."""
     return record | {"message": {name: value for name, value in record["message"].items() if name != "content"}}
 
 
@@ -262,7 +262,7 @@ def _blocks(content: Json) -> list[Obj]:
 
 
 def _wrapped(content: Json) -> list[Json]:
-    """Content as a list of blocks; a text becomes one."""
+    """Return content as a list of blocks; a text becomes one."""
     if isinstance(content, list):
         blocks: list[Json] = cast("Any", content)  # one of the type checkers sees no list[Any] here
         return blocks

@@ -77,21 +77,22 @@ Entry: TypeAlias = JsonlRow | Blob
 
 
 class Stored(Protocol):
-    """What a store has already; every `Store` and transaction is one."""
+    """What a store has already; every `Store` and transaction can tell it."""
 
     def head(self, run_id: str) -> Head | None:
-        """The run's head, or None."""
+        """Return the run's head, or None."""
         ...
 
     def read(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
-        """The run's events with after < seq <= upto, in order."""
+        """Yield the run's events with after < seq <= upto, in order."""
         ...
 
 
 def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None]) -> Iterator[bytes]:
-    """The lines of an export, each with its newline. `rows` hold each run from its first event; runs may alternate.
+    """Yield the lines of an export, each with its newline.
 
-    `blob` gives the bytes of a blob, or None if it was erased: `Store.blob`.
+    `rows` hold each run from its first event; runs may alternate. `blob` returns the bytes of a blob, or None if it was
+    erased: `Store.blob`.
     """
     written: set[str] = set()
     events = 0
@@ -109,7 +110,7 @@ def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None]) 
 
 
 def is_export(first_line: bytes) -> bool:
-    """Whether a file that begins with this line is an export of ours."""
+    """Return whether a file that begins with this line is an export of ours."""
     try:
         header = orjson.loads(first_line)
     except ValueError:
@@ -128,10 +129,10 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
-    """The entries of an export, each verified: hash, dense numbers, chain, blobs.
+    """Yield the entries of an export, each verified: hash, dense numbers, chain, blobs.
 
-    Raises BadExport at the first line that is wrong, at the latest when the lines end, so whoever writes what this
-    yields must do it in one transaction. `path` is named in its text.
+    Raises BadExport at the first line that is wrong, at the latest when the lines end. So whoever writes the entries
+    must do it in one transaction. `path` is named in the error's text.
     """
     reading = _Reading()
     number = 0
@@ -148,7 +149,7 @@ def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
 
 
 def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
-    """What of an export a store doesn't have: all, the tail of a run, or nothing. Blobs are always given.
+    """Yield what of an export a store doesn't have: all, the tail of a run, or nothing. Blobs are always among it.
 
     Raises ImportConflict if the store has a run of the same id with another history.
     """
@@ -183,7 +184,7 @@ class _Reading:
         self._events = 0
 
     def take(self, line: bytes) -> Entry | None:
-        """The entry that a line is; None for the header and the end. Raises ValueError, KeyError, TypeError."""
+        """Return the entry that a line is; None for the header and the end. Raises ValueError, KeyError, TypeError."""
         if self.ended:
             raise ValueError("something follows the end")
         if not self.begun:
@@ -248,7 +249,7 @@ class _Reading:
 
 
 def _names_count(line: bytes, record: dict[str, Any]) -> int:
-    """How many keys the object has as it is written; read again only if it isn't just what this module writes."""
+    """Return how many keys the object has as it is written; it is read again only if this module hasn't written it."""
     if orjson.dumps(record) == line.removesuffix(b"\n"):
         return len(record)
     counts: list[int] = []
@@ -289,7 +290,7 @@ def _bytes(record: dict[str, Any]) -> bytes:
 
 
 def _envelope(body: bytes) -> dict[str, Any]:
-    """The JSON of a stored event, {} if it can't be read: it is carried over as it is."""
+    """Return the JSON of a stored event, {} if it can't be read: it is carried over as it is."""
     try:
         envelope = orjson.loads(body)
     except ValueError:

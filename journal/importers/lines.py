@@ -84,7 +84,7 @@ class Reader:
 
 
 def parse(line: TextLine) -> tuple[str, Any] | None:
-    """The text of a line and the JSON value that it is; None if the line is blank. Raises Bad."""
+    """Return the text of a line and the JSON value that it is; None if the line is blank. Raises Bad."""
     if line.data is None:
         raise Bad(f"longer than transcript_line_bytes_max = {transcript_line_bytes_max}")
     if not line.data.strip():

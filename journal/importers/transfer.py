@@ -28,7 +28,7 @@ _BIRTHS = frozenset(["run.queued", "run.imported"])
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What an import added to a run; `path` is the file's as the user gave it."""
+    """What an import added to a run; `path` is the file's as the user named it."""
 
     run_id: str
     path: str
@@ -47,7 +47,7 @@ class FileReport:
 
     @property
     def findings(self) -> int:
-        """Lines that couldn't be taken, a torn end left out of account."""
+        """Return the lines that couldn't be taken, without a torn end."""
         return len(self.quarantined) - self.torn_tail
 
 
@@ -74,7 +74,7 @@ def _batch(journal: Logbook, run: ImportedRun) -> Batch:
 
 
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
+    """Yield the lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
     heads = [journal.head(run_id) for run_id in run_ids]
     rows = (
         jsonl.JsonlRow(head.run_id, seq, event_type, body)
@@ -125,7 +125,7 @@ class _Taking:
             yield entry
 
     def take(self, entry: jsonl.Entry) -> None:
-        """One more row or blob."""
+        """Take one more row or blob."""
         if isinstance(entry, jsonl.Blob):
             if entry.body is not None:
                 self.blobs.append((entry.digest, entry.body))
@@ -135,7 +135,7 @@ class _Taking:
         self.rows.append(entry)
 
     def finish(self) -> dict[str, int]:
-        """Write the rest; gives how many events each run got."""
+        """Write the rest; return how many events each run got."""
         self._write()
         return self.added
 

@@ -16,12 +16,12 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def text_of(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate."""
+    """Return the text with U+FFFD for each lone surrogate."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def storable(value: Json) -> tuple[Json, bool]:
-    """The value as the journal can hold it, and whether that took a change.
+    """Return the value as the journal can hold it, and whether that took a change.
 
     What can't be stored is replaced by its JSON as text: integers over 64 bits, NaN, infinities, what lies deeper than
     `foreign_depth_max`. Lone surrogates become U+FFFD.
@@ -55,36 +55,36 @@ def _container(value: dict[str, Any] | list[Any], depth: int, changes: list[None
 
 
 def name_of(text: str) -> str:
-    """The text as an id or a name: itself, or where that can't be one, a name made of its digest."""
+    """Return the text as an id or a name: itself, or where that can't be one, a name made of its digest."""
     if 0 < len(text) <= name_chars_max and "\0" not in text and _SURROGATE.search(text) is None:
         return text
     return "sha256-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def id_of(value: Json) -> str:
-    """A foreign id as text: "" if there is none; one that isn't text becomes its JSON."""
+    """Return a foreign id as text: "" if there is none; one that isn't text becomes its JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, sort_keys=True)
 
 
 def dict_of(value: Json) -> dict[str, Any] | None:
-    """The value if it is a JSON object."""
+    """Return the value if it is a JSON object."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def short_digest(data: bytes) -> str:
-    """12 hex digits that stand for these bytes."""
+    """Return 12 hex digits that stand for these bytes."""
     return hashlib.sha256(data).hexdigest()[:12]
 
 
 def value_digest(value: Json) -> bytes:
-    """What is equal for equal JSON values, whatever the order of their keys."""
+    """Return a digest that is equal for equal JSON values, whatever the order of their keys."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
 def moment_of(value: Json) -> str | None:
-    """An ISO 8601 time as the journal writes it, or None if the value is none."""
+    """Return an ISO 8601 time as the journal writes it, or None if the value is no such time."""
     if not isinstance(value, str):
         return None
     try:

@@ -20,8 +20,8 @@ from .policies import EFFECT_FREE
 class CallFacts(NamedTuple):
     """What the log knows of a call: its newest attempt, whether that has no outcome, and whether it may have happened.
 
-    `completed`: it is known to have happened, from its own end or a word; `unusable`: but what it gave couldn't be
-    stored, and nobody has said it since.
+    `completed`: the call is known to have happened, by its own end or by somebody's word. `unusable`: it has happened,
+    but its result couldn't be stored, and nobody has said since what the result was.
     """
 
     attempt: int
@@ -34,38 +34,38 @@ class CallFacts(NamedTuple):
 
 
 class Facts(Protocol):
-    """What a fold of the run knows."""
+    """What the gate asks of the folded state of a run."""
 
     def call_facts(self, call_id: str) -> CallFacts | None:
-        """The call, if it is still of interest: open, of the open step, of a failed one, or unresolved."""
+        """Return the facts of a call that still matters: it is open, unresolved, or of the open or a failed step."""
         ...
 
     def question_open(self, approval_id: str) -> bool:
-        """Whether this question was asked and not answered."""
+        """Return whether this question was asked and has no answer yet."""
         ...
 
 
 class Scene(Protocol):
-    """What surrounds an append, asked only when it matters."""
+    """What the gate may ask about the world around an append. Each answer is worked out only when it is needed."""
 
     def now(self) -> str:
-        """The wall clock, as events have it."""
+        """Return the time of the wall clock, as events hold it."""
         ...
 
     def owner_gone(self, head: Head) -> bool:
-        """Whether a running run has no living owner."""
+        """Return whether the run is running and has no living owner."""
         ...
 
     def facts(self) -> Facts:
-        """The fold of the run, with the events that were admitted so far."""
+        """Return the folded state of the run, with the events that this append has admitted so far."""
         ...
 
     def newest(self, scope: str) -> str | None:
-        """The newest run of a line."""
+        """Return the newest run of a line."""
         ...
 
     def happened(self, key: str) -> bool:
-        """Whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
+        """Return whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
         ...
 
 
@@ -91,15 +91,16 @@ IMPORTER: Final = "import:"
 
 
 def tells_unknown(event: Event) -> bool:
-    """Whether it records that the agent was told that nobody knows what became of a call, which is no outcome.
+    """Return whether the event says that the agent was told "nobody knows" of a call. That is no outcome of the call.
 
-    Only the engine gives an error a kind; its type is the name of a class, and anybody may have one of that name.
+    Only the engine writes the kind of an error. Its type is the name of a class, and anybody may have a class of that
+    name.
     """
     return isinstance(event, e.ToolFailed) and event.error.get("kind") == "unknown"
 
 
 class Gate:
-    """Judges the events of one append in their order; what it has admitted counts for those behind it.
+    """Judge the events of one append, in their order. An event that was admitted counts for those behind it.
 
     `epoch` is the writer's: that of its claim, or 0 for anybody but the owner.
     """
@@ -113,9 +114,10 @@ class Gate:
         self.cancel: str | None = head.cancel_requested
 
     def admit(self, draft: Draft) -> None:
-        """Raise the refusal if this writer may not append this now.
+        """Raise the refusal if this writer may not append this event now.
 
-        Raises InvalidTransition, NotAllowed, StaleEpoch, CancelRequested, CallEnded, NotNewest: all `AppendRefused`.
+        Raises InvalidTransition, NotAllowed, StaleEpoch, CancelRequested, CallEnded, NotNewest: all are
+        `AppendRefused`.
         """
         event, kind, status, run_id = draft.event, draft.type, self.status, self.head.run_id
         if self.epoch and (status != "running" or self.epoch != self.current):
@@ -168,7 +170,7 @@ def _may_begin(head: Head, kind: str, by: str) -> None:
 
 
 def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> None:
-    """The owner, with its epoch: everything but what others say to it."""
+    """Judge an event of the owner, who has the current epoch: it may write all but what others say to it."""
     kind = event.TYPE
     if kind in _NEVER_OWNER:
         raise InvalidTransition(head.run_id, status, kind, "the owner may not append it")
@@ -179,7 +181,7 @@ def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> Non
 
 
 def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene: Scene) -> None:
-    """Somebody who doesn't own the run."""
+    """Judge an event of somebody who doesn't own the run."""
     kind = event.TYPE
     if kind not in STATUS_AFTER:
         if status == "running":
@@ -223,7 +225,7 @@ def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) ->
 
 
 def _may_testify(head: Head, event: Event, scene: Scene) -> None:
-    """A word about a call from somebody who doesn't own the run: a person, or (`late`) an owner that was fenced."""
+    """Judge a word about a call from somebody who doesn't own the run: a person, or (`late`) a fenced owner."""
     if isinstance(event, e.ToolResolved) and event.late:
         return
     if head.status == "running" and not scene.owner_gone(head):
@@ -234,13 +236,13 @@ def _may_testify(head: Head, event: Event, scene: Scene) -> None:
 
 
 def _happened(scene: Scene, call_id: str) -> bool:
-    """Whether the call has happened: by the log so far, this append included, or anywhere in the run's scope."""
+    """Return whether the call has happened: by the log, by this append so far, or anywhere in the run's scope."""
     call = scene.facts().call_facts(call_id)
     return bool(call and call.completed) or scene.happened(call_id)
 
 
 def _of_outbox(event: Event, facts: Facts) -> bool:
-    """Whether the event is about a call of the outbox, of which the relay tells, who owns no run."""
+    """Return whether the event is about a call of the outbox. The relay writes of these, and it owns no run."""
     if not isinstance(event, e.ToolDispatched | e.ToolCompleted | e.ToolFailed):
         return False
     call = facts.call_facts(event.call_id)
@@ -248,7 +250,7 @@ def _of_outbox(event: Event, facts: Facts) -> bool:
 
 
 def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> None:
-    """A word is said of what may have happened; or, by a person, of what a result was that couldn't be stored."""
+    """Check a word: its call may have happened, or a person says what a result was that couldn't be stored."""
     if call is not None and call.unusable and event.outcome == "happened" and not event.late:
         return
     if call is None or not call.unresolved:
@@ -262,7 +264,7 @@ def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> No
 
 
 def _check_facts(head: Head, event: Event, facts: Facts) -> None:
-    """Events about calls and questions: each attempt starts once and ends once, each question is answered once."""
+    """Check events about calls and questions: an attempt starts once and ends once, a question is answered once."""
     match event:
         case e.ModelStarted() | e.ToolStarted():
             call = facts.call_facts(event.call_id)

@@ -119,7 +119,7 @@ _SIMPLE: Final[Mapping[Any, Shape]] = {str: Text(), int: Whole(), float: Number(
 
 
 def _shape(hint: Any) -> Shape:
-    """The shape that an annotation stands for."""
+    """Return the shape that an annotation stands for."""
     if get_origin(hint) is Annotated:
         return cast("Shape", get_args(hint)[1])
     if get_origin(hint) in (Union, types.UnionType):
@@ -155,7 +155,7 @@ def _unless(kind: type, check: Callable[[Any, str], None]) -> Callable[[Any, str
 
 
 def plan_of(cls: type[Event]) -> tuple[Field, ...]:
-    """The fields of an event class, read once from its annotations."""
+    """Return the fields of an event class. They are read from its annotations, once."""
     if (plan := _plans.get(cls)) is None:
         hints = get_type_hints(cls, include_extras=True)
         plan = _plans[cls] = tuple(_field(cls, f, hints[f.name]) for f in fields(cls))
@@ -163,7 +163,10 @@ def plan_of(cls: type[Event]) -> tuple[Field, ...]:
 
 
 def data_of(event: Event) -> dict[str, Any]:
-    """The data of an event as it is stored: optional fields only where they say something. Raises InvalidArgument."""
+    """Return the data of an event as it is stored: optional fields only where they say something.
+
+    Raises InvalidArgument.
+    """
     data: dict[str, Any] = {}
     for name, _, _, optional, default, check, get, _ in _plans.get(type(event)) or plan_of(type(event)):
         value = get(event)
@@ -176,9 +179,10 @@ def data_of(event: Event) -> dict[str, Any]:
 
 
 def event_of(cls: type[Event], data: Mapping[str, Any], *, checked: bool = False) -> Event:
-    """The inverse of `data_of`. Raises InvalidArgument if a field is missing, unknown or of another shape.
+    """Return the event that this data is stored from: the inverse of `data_of`.
 
-    `checked`: its shapes are known to be right.
+    Raises InvalidArgument if a field is missing, unknown or of another shape. `checked`: the shapes are known to be
+    right.
     """
     event, known, plain = cls.__new__(cls), 0, True
     for name, _, _, optional, default, check, _, put in _plans.get(cls) or plan_of(cls):
@@ -237,7 +241,7 @@ def register(cls: E_) -> E_:
 
 
 def upcaster(event_type: str, version: int) -> Callable[[Callable[[dict[str, Any]], dict[str, Any]]], Any]:
-    """Register how data of `event_type` at `version` becomes that of `version + 1`: a function from dict to dict."""
+    """Register a function from dict to dict that turns data of `event_type` at `version` into data of `version + 1`."""
 
     def keep(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[dict[str, Any]], dict[str, Any]]:
         if (event_type, version) in _upcasters:
@@ -249,10 +253,10 @@ def upcaster(event_type: str, version: int) -> Callable[[Callable[[dict[str, Any
 
 
 def registered() -> Mapping[str, type[Event]]:
-    """Every known event type, by its `TYPE`."""
+    """Return every known event type, by its `TYPE`."""
     return types.MappingProxyType(_types)
 
 
 def upcasters() -> Mapping[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]:
-    """Every registered upcaster, by (type, version that it takes)."""
+    """Return every registered upcaster, by (type, version that it takes)."""
     return types.MappingProxyType(_upcasters)

@@ -14,9 +14,10 @@ DOMAIN: Final = b"runjournal/1\0"
 
 
 def event_hash(run_id: str, seq: int, event_type: str, body: bytes) -> str:
-    r"""SHA-256, in hex, over `b"runjournal/1\0" + run_id + b"\0" + seq (8 bytes, big endian) + type + b"\0" + body`.
+    r"""Return the hash of an event: SHA-256, in hex, over the text that stands for it.
 
-    The body holds the previous hash, so one hash stands for the whole run up to `seq`.
+    That is `b"runjournal/1\0" + run_id + b"\0" + seq (8 bytes, big endian) + type + b"\0" + body`. The body holds the
+    hash of the event before it. So one hash stands for the whole run up to `seq`.
     """
     return hashlib.sha256(_run(run_id) + seq.to_bytes(8, "big") + _type(event_type) + body).hexdigest()
 
@@ -34,10 +35,10 @@ def _type(event_type: str) -> bytes:
 def verified(
     records: Iterable[RecordedEvent], run_id: str, after: int = 0, prev: str | None = None
 ) -> Iterator[RecordedEvent]:
-    """The same records, each checked to stand behind the one before it: dense `seq`, matching `prev`.
+    """Yield the same records, each checked to stand behind the one before it: dense `seq`, matching `prev`.
 
-    `after` and `prev` are the seq and hash of the event before the first. Raises CorruptLog at the first that doesn't.
-    The event that can't be read names no `prev`; the one behind it still pins its bytes.
+    `after` and `prev` are the seq and hash of the event before the first. Raises CorruptLog at the first record that
+    doesn't fit. An event that can't be read names no `prev`; the event behind it still pins its bytes.
     """
     for record in records:
         after += 1

@@ -19,45 +19,42 @@ class Clock(Protocol):
     """Where time and chance come from."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, in UTC."""
+        """Return the time of the wall clock: aware, in UTC."""
         ...
 
     def boottime_s(self) -> float:
-        """Seconds since boot, counted through suspends."""
+        """Return the seconds since boot, those of suspends included."""
         ...
 
     def random_bytes(self, count: int) -> bytes:
-        """That many random bytes."""
+        """Return that many random bytes."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for that many seconds."""
         ...
 
 
 class SystemClock:
-    """The real one."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, in UTC."""
         return datetime.now(UTC)
 
     def boottime_s(self) -> float:
-        """Seconds since boot; on systems without CLOCK_BOOTTIME, of the monotonic clock."""
+        """Return the seconds since boot; on systems without CLOCK_BOOTTIME, those of the monotonic clock."""
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def random_bytes(self, count: int) -> bytes:
-        """That many bytes of the system's randomness."""
         return os.urandom(count)
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
 
 @dataclass
 class FakeClock:
-    """A clock that tests move: each look at it takes `tick_s`, `sleep` takes no time, chance follows `seed`."""
+    """A clock that tests move. Each look at it takes `tick_s`, `sleep` takes no time, and chance follows `seed`."""
 
     start: datetime = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     tick_s: float = 0.001
@@ -69,20 +66,20 @@ class FakeClock:
         self._random = random.Random(self.seed)  # noqa: S311 - a fake is to be predictable
 
     def now(self) -> datetime:
-        """The time that tests have set, a tick later each time."""
+        """Return the time that the test has set; it is one tick later at each call."""
         self.elapsed_s += self.tick_s
         return self.start + timedelta(seconds=self.elapsed_s)
 
     def boottime_s(self) -> float:
-        """Seconds since the fake's start."""
+        """Return the seconds since this clock was made."""
         return self.elapsed_s
 
     def random_bytes(self, count: int) -> bytes:
-        """The same bytes in every test run."""
+        """Return bytes that are the same in every run of the tests."""
         return self._random.randbytes(count)
 
     def sleep(self, seconds: float) -> None:
-        """Jump ahead."""
+        """Set the clock forward by that many seconds, without waiting."""
         self.elapsed_s += seconds
 
 
@@ -90,7 +87,7 @@ _TEXT_CHARS: Final = len("2026-11-29T13:28:05.123456")
 
 
 def timestamp(moment: datetime) -> str:
-    """The text of a moment as it is stored: UTC, microseconds, `2026-11-29T13:28:05.123456Z`."""
+    """Return the text of a time as it is stored: UTC, microseconds, `2026-11-29T13:28:05.123456Z`."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
     text = moment.isoformat()[:-6]  # with its microseconds, unless there are none: half the time of asking for them
@@ -98,13 +95,13 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The inverse of `timestamp`, for any ISO 8601 text; one without an offset is UTC. Raises ValueError."""
+    """Return the time that a text says, in any form of ISO 8601; without an offset it is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def new_id(clock: Clock) -> str:
-    """A UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, then chance; ids sort by time."""
+    """Return a new UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, then random bits, so that ids sort by time."""
     millis = int(clock.now().timestamp() * 1000)
     raw = bytearray(millis.to_bytes(6, "big") + clock.random_bytes(10))
     raw[6] = (raw[6] & 0x0F) | 0x70

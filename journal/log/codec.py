@@ -73,7 +73,10 @@ class Draft(NamedTuple):
 
 
 def check_run_id(run_id: object) -> str:
-    """The run id itself, or InvalidArgument: 1 to 128 of A-Z a-z 0-9 . _ - and not one of . _ - at the start."""
+    """Return the run id, or raise InvalidArgument.
+
+    A run id is 1 to 128 of A-Z a-z 0-9 . _ - and begins with none of . _ -.
+    """
     if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
         shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__
         raise InvalidArgument(
@@ -116,10 +119,10 @@ def _check(value: Json, path: str, depth: int) -> None:
 
 
 def dumps(value: Json, path: str = "$") -> bytes:
-    """The JSON bytes of a value that comes back equal, type for type. Raises Unstorable, naming the place.
+    """Return the JSON bytes of a value that comes back equal, type for type. Raises Unstorable, naming the place.
 
-    Depth at most 64, integers of 64 bits, finite floats, keys are text, no subclass of str, int, list or dict, no lone
-    surrogate.
+    Allowed are a depth of at most 64, integers of 64 bits, finite floats, keys that are text, no subclass of str, int,
+    list or dict, and no lone surrogate.
     """
     _check(value, path, 0)
     try:
@@ -132,7 +135,7 @@ def dumps(value: Json, path: str = "$") -> bytes:
 
 
 def _surrogate(value: object, path: str) -> str:
-    """Where a lone surrogate hides."""
+    """Return where a lone surrogate hides."""
     if isinstance(value, str):
         return path if any("\ud800" <= char <= "\udfff" for char in value) else ""
     children: Iterable[tuple[str, Any]] = ()
@@ -148,22 +151,25 @@ def _surrogate(value: object, path: str) -> str:
 
 
 def loads(text: bytes) -> Json:
-    """JSON bytes of `dumps` -> value. Raises ValueError. An integer over 64 bits would become a float."""
+    """Return the value of JSON bytes that `dumps` made. Raises ValueError.
+
+    An integer over 64 bits would become a float.
+    """
     return orjson.loads(text)
 
 
 def plain(value: Json) -> Json:
-    """A value as the stored bytes give it back: equal, and a copy. Raises Unstorable."""
+    """Return a copy of a value as it comes back from the log: equal to the value. Raises Unstorable."""
     return orjson.loads(dumps(value))
 
 
 def digest_of(text: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return SHA-256 in hex."""
     return hashlib.sha256(text).hexdigest()
 
 
 def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
-    """Check an event and turn it into what will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
+    """Check an event and return it as it will be stored. Raises InvalidArgument, Unstorable, TooLarge."""
     if _known.get(getattr(event, "TYPE", "")) is not type(event):
         if isinstance(event, type):
             raise InvalidArgument(f"expected an event, got the class {event.__name__}: make one, {event.__name__}(…)")
@@ -210,20 +216,20 @@ def _check_ref(name: str, ref: BlobRef) -> None:
 
 
 def check_by(by: object) -> str:
-    """Who writes: 1 to 512 characters without control characters. Raises InvalidArgument."""
+    """Check the name of a writer: 1 to 512 characters without control characters. Raises InvalidArgument."""
     if not isinstance(by, str) or not by or len(by) > name_chars_max or not by.isprintable():
         raise InvalidArgument(f"by: expected text of 1 to {name_chars_max} printable characters")
     return by
 
 
 def with_data(event: Event, data: Mapping[str, Any], ext: Mapping[str, Any]) -> Event:
-    """The event with references in place of the fields that went to blobs."""
+    """Return the event with references in place of the fields that went to blobs."""
     refs = {f.attribute: BlobRef(**ext[f.name]) for f in plan_of(type(event)) if f.name in ext}
     return replace(event, **refs) if refs else event_of(type(event), data)
 
 
 def encode(draft: Draft, *, epoch: int, prev: str | None) -> bytes:
-    """The exact bytes of an event at its place: after the one whose hash is `prev` (None for the first)."""
+    """Return the exact bytes of an event at its place: behind the event whose hash is `prev` (None for the first)."""
     return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b,"prev":%b%b,"data":%b}' % (
         draft.event.VERSION,
         draft.at.encode(),
@@ -239,7 +245,7 @@ def encode(draft: Draft, *, epoch: int, prev: str | None) -> bytes:
 def record(
     run_id: str, seq: int, position: int, draft: Draft, *, epoch: int, prev: str | None, body: bytes
 ) -> RecordedEvent:
-    """A draft as the record that a reader will get."""
+    """Return a draft as the record that a reader will get."""
     return RecordedEvent(
         run_id, seq, position, draft.type, draft.at, draft.by, epoch, draft.step, prev,
         event_hash(run_id, seq, draft.type, body), draft.event,
@@ -247,7 +253,7 @@ def record(
 
 
 def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
-    """What a stored body says. Never raises."""
+    """Return the event that a stored body holds. Never raises."""
     try:
         version, data = envelope["v"], envelope["data"]
         if type(version) is not int or type(data) is not dict:
@@ -275,9 +281,9 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> RecordedEvent:
-    """A stored row -> its record, hash included. Never raises: what can't be read is an UnreadableEvent.
+    """Return the record of a stored row, hash included. Never raises: what can't be read is an UnreadableEvent.
 
-    `prev` is what the body says, for the caller to compare with the hash of the event before.
+    `prev` is what the body says; the caller compares it with the hash of the event before.
     """
     try:
         envelope = orjson.loads(body)

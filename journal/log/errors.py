@@ -174,7 +174,7 @@ class MissingBlob(JournalError, LookupError):
 
 
 class TailRewound(JournalError):
-    """What a reader had seen is gone: a power cut took relaxed commits. Begin again at `position`."""
+    """What a reader had seen is gone: a power cut took relaxed commits. Read again from `position`."""
 
     code = "tail_rewound"
 
@@ -261,7 +261,7 @@ class UsedAfterFork(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The commit failed in a way that leaves open whether it is there. This process can't find out: a new one can.
+    """The commit failed, and this process can't find out whether it is there. A new process can.
 
     Append the same batch again from a new process: it is a no-op if the commit had come through.
     """
@@ -270,6 +270,6 @@ class OutcomeUnknown(StoreError):
 
 
 class StorePoisoned(StoreError):
-    """An earlier commit ended in `OutcomeUnknown`; this process must not acknowledge anything more. Restart it."""
+    """An earlier commit ended in `OutcomeUnknown`, so this process must not acknowledge anything more. Restart it."""
 
     code = "store_poisoned"

@@ -96,7 +96,7 @@ class RunImported(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunClaimed(Event):
-    """A process becomes the owner: its epoch fences every owner before it. `pid_started` as in `log/owner.py`."""
+    """A process becomes the owner: its epoch fences every owner before it. `pid_started` is as in `log/owner.py`."""
 
     TYPE: ClassVar[str] = "run.claimed"
     worker: Name
@@ -114,7 +114,7 @@ class RunClaimed(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunWaiting(Event):
-    """The owner gives the run back until something it waits for has come."""
+    """The owner hands the run back until something that it waits for has come."""
 
     TYPE: ClassVar[str] = "run.waiting"
     for_: Annotated[list[Obj], s.ListOf(s.WAIT, 1)]

@@ -68,12 +68,12 @@ _SEQ: Final = Head._fields.index("head_seq")
 
 
 def moved(head: Head, record: RecordedEvent) -> Head:
-    """The head one event further, all else as it was; by slices, since `_replace` costs four times as much."""
+    """Return the head one event further, all else as it was; by slices, since `_replace` costs four times as much."""
     return Head._make((*head[:_AT], record.at, *head[_AT + 1 : _SEQ], record.seq, record.hash, *head[_SEQ + 2 :]))
 
 
 def only_moved(before: Head, after: Head) -> bool:
-    """Whether `after` differs from `before` in nothing but how far it is."""
+    """Return whether `after` differs from `before` in nothing but how far it is."""
     return (
         before[:_AT] == after[:_AT]
         and before[_AT + 1 : _SEQ] == after[_AT + 1 : _SEQ]
@@ -82,7 +82,7 @@ def only_moved(before: Head, after: Head) -> bool:
 
 
 def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
-    """The head after one more event; a lease begins at `boottime_s`, in seconds since boot."""
+    """Return the head after one more event; a lease begins at `boottime_s`, in seconds since boot."""
     if record.type not in _MOVES:
         return moved(head, record)
     head = head._replace(
@@ -122,12 +122,12 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
 
 
 def tags_json(tags: Mapping[str, str] | None) -> str:
-    """Tags as the column holds them: JSON, in the order in which they were given."""
+    """Return tags as the column holds them: JSON, in the order in which they were set."""
     return orjson.dumps(dict(tags or {})).decode()
 
 
 def sharper(mode: str | None, other: str) -> str:
-    """Of the modes of two cancels the one that counts: `now` isn't taken back."""
+    """Return the one of two cancel modes that counts: a `now` isn't taken back."""
     return "now" if "now" in (mode, other) else other
 
 

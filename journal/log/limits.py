@@ -20,7 +20,7 @@ blob_bytes_max: Final = 256 * 1024 * 1024
 run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
-"""Names, ids and keys that people and programs give: steps, tools, memory keys, calls; a longer one is refused."""
+"""Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
 int_min: Final = -(2**63)
 """The smallest stored integer; a smaller one is `Unstorable`."""
 int_max: Final = 2**63 - 1

@@ -52,7 +52,7 @@ def _decoded(each: Notification) -> RecordedEvent:
 
 
 class _Reads(ABC):
-    """What both the store and its transaction read: one table row by key, one page of a run's events."""
+    """What both the store and its transaction can read: one table row by its key, one page of a run's events."""
 
     @abstractmethod
     def _row(self, table: str, key: _Key) -> Any: ...
@@ -123,7 +123,7 @@ class _Reads(ABC):
 
 
 class _Transaction(_Reads):
-    """Changes that wait for the commit, over the tables that they will go to. A row that is None goes."""
+    """Changes that wait for the commit, over the tables that they will go to. A row that is None will be deleted."""
 
     def __init__(self, tables: _Tables, recorder: _Recorder) -> None:
         self.tables = tables
@@ -157,7 +157,7 @@ class _Transaction(_Reads):
         return self.recorder.page(run_id, first, last) + mine
 
     def write(self, write: Write) -> list[int]:
-        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         self._open()
         write.check()
         run_id, before, actual = write.head.run_id, write.before, self.head(write.head.run_id)
@@ -208,7 +208,7 @@ class _Transaction(_Reads):
             self.changes["lines"][write.newest[:1]] = write.newest
 
     def _add(self, table: str, key: _Key, row: Any) -> None:
-        """The first row stays."""
+        """Add a row, unless its key is there: the first row stays."""
         if self._row(table, key) is None:
             self.changes[table][key] = row
 
@@ -245,7 +245,7 @@ class MemoryStore(_Reads):
             raise StoreClosed("memory: this store was closed, and what it held is gone")
 
     def index_stale(self) -> bool:
-        """Never: nothing is migrated here."""
+        """Return False: nothing is ever migrated here."""
         return False
 
     def _runs(self) -> list[str]:
@@ -278,7 +278,7 @@ class MemoryStore(_Reads):
             return result
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot and drop all but the newest `keep` of its projection, and the last of each stretch."""
+        """Keep a checkpoint and drop all but the newest `keep` of its projection, and the last of each stretch."""
         with self._lock:
             self._check()
             table = self._tables["checkpoints"]
@@ -291,7 +291,7 @@ class MemoryStore(_Reads):
                     del table[key]
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
-        """Forget snapshots: one, a run's, or all; gives how many."""
+        """Drop checkpoints: one, those of a run, or all. Return how many."""
         with self._lock:
             self._check()
             table = self._tables["checkpoints"]
@@ -301,7 +301,7 @@ class MemoryStore(_Reads):
             return len(found)
 
     def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
-        """Extend the lease of a running run if `epoch` is still its; gives whether it was."""
+        """Extend the lease of a running run if `epoch` is still its epoch; return whether it was."""
         self._check()
         with self._write_lock, self._lock:
             head = self._tables["runs"].get((run_id,))

@@ -8,7 +8,7 @@ from .store import Store
 
 
 def open_store(url: str, *, clock: Clock, create: bool = True, allow_unsafe: bool = False) -> Store:
-    """A store by its URL: `memory:`, or the path of a SQLite file, with or without `sqlite:` before it.
+    """Open a store by its URL: `memory:`, or the path of a SQLite file, with or without `sqlite:` before it.
 
     `create=False` refuses to make a new file. `allow_unsafe` overrides the refusal of network file systems, by name
     only. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.

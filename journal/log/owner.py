@@ -34,7 +34,10 @@ def _read(path: str) -> str:
 
 
 def started(pid: int) -> str | None:
-    """When a process was started (proc(5), stat field 22): "" if that can't be known, None without such a process."""
+    """Return when a process was started (proc(5), stat field 22), as text.
+
+    It is "" if that can't be known, and None if there is no such process.
+    """
     if not Path("/proc/self/stat").exists():
         return ""
     stat = _read(f"/proc/{pid}/stat")
@@ -47,7 +50,7 @@ def _boot_id() -> str:
 
 
 def here() -> Process:
-    """This process."""
+    """Return this process."""
     try:
         pid_ns = str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
@@ -56,9 +59,9 @@ def here() -> Process:
 
 
 def gone(head: Head, process: Process, clock: Clock) -> bool:
-    """Whether a running run has no living owner: its lease is over, or its process is provably dead.
+    """Return whether a running run has no living owner: its lease is over, or its process is provably dead.
 
-    A lease of another boot is over: the machine was restarted. Where namespaces differ only the lease counts.
+    A lease of another boot is over, because the machine was restarted. Where namespaces differ only the lease counts.
     """
     if head.lease_until is None or head.boot_id != process.boot_id or clock.boottime_s() >= head.lease_until:
         return True
@@ -69,6 +72,6 @@ def gone(head: Head, process: Process, clock: Clock) -> bool:
 
 
 def lapse_reason(head: Head, clock: Clock, process: Process) -> str:
-    """Why an owner that is gone is gone: `lease_expired` or `owner_dead`."""
+    """Return why an owner that is gone is gone: `lease_expired` or `owner_dead`."""
     lapsed = head.lease_until is None or head.boot_id != process.boot_id or clock.boottime_s() >= head.lease_until
     return "lease_expired" if lapsed else "owner_dead"

@@ -22,17 +22,17 @@ class Shape(Protocol):
         ...
 
     def schema(self) -> dict[str, Any]:
-        """The same as JSON Schema (draft 2020-12)."""
+        """Return this shape as JSON Schema (draft 2020-12)."""
         ...
 
 
 def kind_of(value: object) -> type[object]:
-    """The exact type of a value, to a type checker too."""
+    """Return the exact type of a value, for the type checker too."""
     return type(value)
 
 
 def describe(value: object) -> str:
-    """A value for an error text: its type and size, never its content."""
+    """Describe a value for an error text: its type and size, never its content."""
     if value is None or isinstance(value, bool | int | float):
         return f"{type(value).__name__} {value!r}"[:60]
     kind: type[object] = type(value)
@@ -40,19 +40,18 @@ def describe(value: object) -> str:
 
 
 def refuse(path: str, expected: str, value: object) -> InvalidArgument:
-    """The error of a value that isn't what it should be."""
+    """Return the error of a value that isn't what it should be."""
     return InvalidArgument(f"{path}: expected {expected}, got {describe(value)}; nothing was written")
 
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """Any JSON value; what is storable at all is the codec's business."""
+    """Any JSON value. What can be stored at all is the codec's business."""
 
     def check(self, value: Any, path: str) -> None:
-        """Nothing to check."""
+        """Accept every value."""
 
     def schema(self) -> dict[str, Any]:
-        """The schema that allows everything."""
         return {}
 
 
@@ -64,12 +63,10 @@ class Text:
     what: str = "a text"
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) is not str or (self.pattern and re.fullmatch(self.pattern, value) is None):
             raise refuse(path, self.what, value)
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "string"} | ({"pattern": f"^(?:{self.pattern})$"} if self.pattern else {})
 
 
@@ -78,12 +75,10 @@ class Name:
     """An id, a key or a name: not empty, bounded, without NUL."""
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) is not str or not 0 < len(value) <= name_chars_max or "\0" in value:
             raise refuse(path, f"a name of 1 to {name_chars_max} characters without NUL", value)
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "string", "minLength": 1, "maxLength": name_chars_max}
 
 
@@ -92,12 +87,10 @@ class Flag:
     """True or false."""
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) is not bool:
             raise refuse(path, "true or false", value)
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "boolean"}
 
 
@@ -108,12 +101,10 @@ class Whole:
     least: int = 0
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) is not int or not max(self.least, int_min) <= value <= int_max:
             raise refuse(path, f"a whole number from {self.least}", value)
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "integer", "minimum": self.least}
 
 
@@ -122,12 +113,10 @@ class Number:
     """A number that isn't negative: a duration, an age."""
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) not in (int, float) or not 0 <= value < float("inf"):
             raise refuse(path, "a finite number from 0", value)
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "number", "minimum": 0}
 
 
@@ -138,24 +127,21 @@ class OneOf:
     words: tuple[str, ...]
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if value not in self.words or type(value) is not str:
             raise refuse(path, f"one of {', '.join(self.words)}", value)
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"enum": list(self.words)}
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list."""
+    """A list whose items are all of one shape."""
 
     item: Shape
     least: int = 0
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         kind = kind_of(value)
         items = cast("list[Any]", value)
         if kind is not list or len(items) < self.least:
@@ -165,7 +151,6 @@ class ListOf:
                 self.item.check(item, f"{path}[{place}]")
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "array", "items": self.item.schema()} | ({"minItems": self.least} if self.least else {})
 
 
@@ -174,7 +159,6 @@ class Pair:
     """A list of two: [text, whole number]."""
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         kind = kind_of(value)
         pair = cast("list[Any]", value)
         if kind is not list or len(pair) != 2:  # noqa: PLR2004 - a pair
@@ -183,7 +167,6 @@ class Pair:
         Whole().check(pair[1], f"{path}[1]")
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "array", "prefixItems": [Text().schema(), Whole().schema()], "minItems": 2, "maxItems": 2}
 
 
@@ -194,7 +177,6 @@ class MapOf:
     value: Shape
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) is not dict:
             raise refuse(path, "an object", value)
         if not isinstance(self.value, Anything):
@@ -203,20 +185,18 @@ class MapOf:
                 self.value.check(item, f"{path}.{key}"[:200])
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         return {"type": "object", "additionalProperties": self.value.schema()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fields:
-    """An object with these fields, those in `optional` may be missing; others are allowed if `open`."""
+    """An object with these fields. Those in `optional` may be missing; others are allowed if `open`."""
 
     required: Mapping[str, Shape]
     optional: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
     open: bool = False
 
     def check(self, value: Any, path: str) -> None:
-        """See Shape."""
         if type(value) is not dict:
             raise refuse(path, f"an object with {', '.join(self.required) or 'known fields'}", value)
         entries = cast("dict[str, Any]", value)
@@ -234,7 +214,6 @@ class Fields:
                 raise InvalidArgument(f"{path}: unknown field {name[:60]!r}; known are {known}; nothing was written")
 
     def schema(self) -> dict[str, Any]:
-        """See Shape."""
         shapes = {**self.required, **self.optional}
         return {
             "type": "object",

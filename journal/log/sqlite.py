@@ -177,7 +177,7 @@ class SQLiteStore(SQLiteWideReads):
             raise closed(self._path)
 
     def index_stale(self) -> bool:
-        """Whether the index tables wait for a `reindex`: after a migration that made them."""
+        """Return whether the index tables wait for a `reindex`: after a migration that made them."""
         return bool(self._rows("SELECT 1 FROM meta WHERE key = 'index' AND value = 'stale'"))
 
     # Writing.
@@ -289,7 +289,7 @@ class SQLiteStore(SQLiteWideReads):
             )
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot, relaxed, and drop all but the newest `keep` of the run. Raises what `transact` raises."""
+        """Keep a checkpoint, relaxed, and drop all but the newest `keep` of the run. Raises what `transact` raises."""
 
         def save(writer: apsw.Connection) -> None:
             writer.execute(_SAVE_CHECKPOINT, checkpoint)
@@ -298,7 +298,10 @@ class SQLiteStore(SQLiteWideReads):
         self._relaxed(save)
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
-        """Forget snapshots: one, a run's, or all; gives how many. Raises InvalidArgument, what `transact` raises."""
+        """Drop checkpoints: one, those of a run, or all. Return how many.
+
+        Raises InvalidArgument, what `transact` raises.
+        """
         if seq is not None and not 0 <= seq <= int_max:
             raise InvalidArgument(f"seq: expected one from 0 to {int_max}, got {seq}"[:120])
 
@@ -326,7 +329,7 @@ class SQLiteStore(SQLiteWideReads):
             self._release()
 
     def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
-        """Extend the lease of a running run if `epoch` is still its; gives whether it was.
+        """Extend the lease of a running run if `epoch` is still its epoch; return whether it was.
 
         Both times are seconds since boot. Raises what `transact` raises.
         """
@@ -368,7 +371,7 @@ class SQLiteStore(SQLiteWideReads):
                 self._disconnect(self._idle.pop())
 
     def data_version(self) -> int:
-        """A number that changes when another connection commits, of this process or another one."""
+        """Return a number that changes when another connection commits, of this process or another one."""
         self._check()
         with self._watch_lock, translated(self._path):
             self._check()
@@ -378,7 +381,7 @@ class SQLiteStore(SQLiteWideReads):
             return int(value(self._watcher, "PRAGMA data_version"))
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a read-only query: one SELECT, on a connection of its own that can't do anything else.
+        """Return the rows of a read-only query: one SELECT, on a connection of its own that can't do anything else.
 
         Raises InvalidArgument for anything else, and for what SQLite can't understand.
         """
@@ -405,9 +408,9 @@ class SQLiteStore(SQLiteWideReads):
                 self._disconnect(connection)
 
     def backup(self, target: str) -> None:
-        """A copy that is a store of its own, complete and verified, while writers go on. The target must not exist.
+        """Write a copy that is a store of its own, complete and verified, while writers go on.
 
-        Raises InvalidArgument if it does, StoreUnavailable, StoreFull, CorruptLog.
+        The target must not exist. Raises InvalidArgument if it does, StoreUnavailable, StoreFull, CorruptLog.
         """
         self._check()
         check_utf8(target)
@@ -416,7 +419,7 @@ class SQLiteStore(SQLiteWideReads):
         copy(self._path, str(Path(target).absolute()))
 
     def info(self) -> dict[str, Any]:
-        """What there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
+        """Return what there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
 
         def look(connection: apsw.Connection) -> dict[str, Any]:
             settings = ("journal_mode", "page_size", "page_count", "freelist_count", "journal_size_limit")
@@ -447,7 +450,7 @@ class SQLiteStore(SQLiteWideReads):
     # The end.
 
     def close(self) -> None:
-        """Let go of the store, moving what the WAL holds into the file; idempotent.
+        """Close the store, after moving what the WAL holds into the file; idempotent.
 
         In a forked child it does nothing: the connections belong to the parent. Raises StoreBusy if a transaction of
         another thread doesn't end, StoreError inside a transaction.

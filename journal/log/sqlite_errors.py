@@ -28,9 +28,9 @@ _HARMLESS_AT_COMMIT: Final = (apsw.BusyError, apsw.FullError, apsw.LockedError, 
 def translate(
     error: apsw.Error, path: str, *, committing: bool = False, run_id: str = "", seq: int = 0
 ) -> JournalError:
-    """The package's error for one of the driver's, whose texts name tables and columns, never values.
+    """Return the package's error for one of the driver's, whose texts name tables and columns, never values.
 
-    `committing` tells that COMMIT raised it. `run_id` and `seq` say what was being read, for a damaged page.
+    `committing` says that COMMIT raised it. `run_id` and `seq` say what was being read, for a damaged page.
     """
     if committing and not isinstance(error, _HARMLESS_AT_COMMIT):
         return OutcomeUnknown(
@@ -61,13 +61,13 @@ def translate(
 
 
 def closed(path: str) -> StoreClosed:
-    """The error of a store that was closed."""
+    """Return the error of a store that was closed."""
     return StoreClosed(f"{path}: this store was closed; open it again")
 
 
 @contextmanager
 def translated(path: str) -> Generator[None]:
-    """Raise the package's errors for the driver's."""
+    """Raise the package's errors in place of the driver's."""
     try:
         yield
     except apsw.Error as error:

@@ -1,4 +1,4 @@
-"""The table of events in a SQLite file: the statements that write and read it, on a connection that the caller gives.
+"""The table of events in a SQLite file: the statements that write and read it, on a connection of the caller's.
 
     position  the event's place in the table, from 1, dense
     run_id    text

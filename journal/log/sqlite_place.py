@@ -69,7 +69,7 @@ def check_utf8(path: str) -> None:
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """The absolute path of a store's file. Raises InvalidArgument, NotAStore."""
+    """Return the absolute path of a store's file. Raises InvalidArgument, NotAStore."""
     name = os.fspath(path)
     if not name or "\0" in name or name == ":memory:":
         raise InvalidArgument("the path of a store: expected a file name; write 'memory:' for a store that isn't kept")
@@ -88,7 +88,7 @@ def check_path(path: str | os.PathLike[str]) -> str:
 
 
 def mountinfo() -> str:
-    """The mounts that this process sees, in the kernel's words; empty where there is no /proc."""
+    """Return the mounts that this process sees, in the kernel's words; empty where there is no /proc."""
     try:
         return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -136,7 +136,7 @@ def create_file(path: str) -> None:
 
 
 def read_header(path: str) -> Header | None:
-    """What a database file says of itself, read without taking a lock or touching anything; None if it is empty.
+    """Return what a database file says of itself, without taking a lock or touching anything; None if it is empty.
 
     Raises NotAStore for a file that isn't a SQLite database, StoreUnavailable.
     """
@@ -158,13 +158,13 @@ def read_header(path: str) -> Header | None:
 
 
 def value(connection: apsw.Connection, query: str, *params: Any) -> Any:
-    """The first column of the first row, or None."""
+    """Return the first column of the first row, or None."""
     rows = connection.execute(query, params).fetchall()
     return rows[0][0] if rows else None
 
 
 def connect(path: str, busy_wait_s: float) -> apsw.Connection:
-    """One more connection to an existing file, its settings read back, which leaves the WAL alone when it closes.
+    """Open one more connection to an existing file, its settings read back. It leaves the WAL alone when it closes.
 
     Raises the driver's errors, UnsafePlace, StoreReadOnly.
     """

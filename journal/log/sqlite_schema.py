@@ -39,7 +39,7 @@ MIGRATIONS: Final[Migrations] = _migrations()
 
 
 def check_header(path: str, migrations: Migrations = MIGRATIONS) -> bool:
-    """Whether a file holds a store (False: it is empty), without touching it. Raises NotAStore, NewerSchema."""
+    """Return whether a file holds a store (False: it is empty), without touching it. Raises NotAStore, NewerSchema."""
     header = read_header(path)
     if header is None:
         return False
@@ -103,10 +103,10 @@ def _copy_aside(path: str, schema: int) -> None:
 
 
 def copy(path: str, target: str) -> None:
-    """A complete, verified copy of a store as a new file, mode 0600, while others go on writing.
+    """Write a complete, verified copy of a store as a new file, mode 0600, while others go on writing.
 
     It is made under another name in the target's folder, so that the target is whole or isn't there. Raises
-    StoreUnavailable if the target exists, CorruptLog if the copy isn't sound, and what `translate` gives.
+    StoreUnavailable if the target exists, CorruptLog if the copy isn't sound, and what `translate` returns.
     """
     unfinished = f"{target}.unfinished-{os.getpid()}-{get_ident()}"
     create_file(unfinished)
@@ -132,7 +132,7 @@ def copy(path: str, target: str) -> None:
 
 
 def _publish(unfinished: str, target: str) -> None:
-    """Give a finished file its name, on disk, never in place of another file."""
+    """Rename a finished file to its own name, on disk, never in place of another file."""
     try:
         _sync(unfinished)
         try:

@@ -57,7 +57,7 @@ class SQLiteTransaction(SQLiteReads):
         self.failed: BaseException | None = None
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise the error that made this transaction unusable, if there was one."""
         if self.failed is not None:
             raise self.failed
 
@@ -81,7 +81,7 @@ class SQLiteTransaction(SQLiteReads):
         return Head._make(rows[0]) if rows else None
 
     def write(self, write: Write) -> list[int]:
-        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         if self.failed is not None:
             raise self.failed
         write.check()
@@ -105,9 +105,10 @@ class SQLiteTransaction(SQLiteReads):
         return list(positions)
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement of a transactional tool on its tables; gives its rows. Raises InvalidArgument, TimeoutError.
+        """Run one statement of a transactional tool on its tables; return its rows.
 
-        A statement that fails changes nothing, and the tool may go on; unless SQLite rolled everything back.
+        Raises InvalidArgument, TimeoutError. A statement that fails changes nothing, and the tool may go on; unless
+        SQLite rolled everything back.
         """
         return self._own("tx.execute", query, tuple(params), _authorize)
 
@@ -161,7 +162,7 @@ class SQLiteTransaction(SQLiteReads):
 
     @contextmanager
     def _without_triggers(self, table: str) -> Generator[None]:
-        """Triggers refuse what only a rebuild may do; they are back before the commit."""
+        """Drop the triggers that refuse what only a rebuild may do, and make them again before the commit."""
         query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? ORDER BY name"
         triggers = fetch(self._connection, query, (table,))
         for name, _ in triggers:
@@ -213,7 +214,7 @@ _ON_NOTHING: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE})
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Whether a tool's statement may do this: reading and writing rows of tables that aren't ours, and nothing else."""
+    """Return whether a tool's statement may do this: read and write rows of tables that aren't ours, nothing else."""
     table = (first or "").lower()
     if action in _ON_TABLES:
         allowed = table not in ALL and not table.startswith("sqlite_")
@@ -237,7 +238,7 @@ _DEFINES: Final = {
 
 
 def _authorize_define(action: int, first: str | None, second: str | None, *more: str | None) -> int:
-    """Whether a definition may do this. SQLite itself refuses to write the schema but by such statements."""
+    """Return whether a definition may do this. SQLite itself lets only such statements write the schema."""
     if action in _DEFINES:
         name = ((first, second)[_DEFINES[action]] or "").lower()
         return apsw.SQLITE_OK if name not in ALL and not name.startswith("sqlite_") else apsw.SQLITE_DENY

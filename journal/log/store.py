@@ -1,6 +1,6 @@
 """What a store is: it keeps bytes, atomically and in order, and has no opinion on what they mean.
 
-A store gives one write transaction at a time; the caller decides inside it, on what it reads there. That makes
+A store allows one write transaction at a time; the caller decides inside it, on what it reads there. That makes
 compare-and-set, optimistic concurrency and fencing one thing: the head that was read is the head that is replaced, or
 nothing is written. Who may append what is in `authority.py`.
 """
@@ -54,7 +54,7 @@ class Unknown(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A snapshot of a projection after `seq`; `fold` is `<projection>:<version>` of what made it."""
+    """A checkpoint of a projection after the event `seq`; `fold` is `<projection>:<version>` of what made it."""
 
     run_id: str
     seq: int
@@ -63,7 +63,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def projection(self) -> str:
-        """The name of the projection, without its version."""
+        """Return the name of the projection, without its version."""
         return self.fold.partition(":")[0]
 
 
@@ -112,57 +112,57 @@ class Reading(Protocol):
     """What can be read, inside a write transaction and outside."""
 
     def head(self, run_id: str) -> Head | None:
-        """The run's head, or None."""
+        """Return the run's head, or None."""
         ...
 
     def read(
         self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
     ) -> Iterator[RecordedEvent]:
-        """The run's events with after < seq <= upto, in order, of these types (all: None)."""
+        """Yield the run's events with after < seq <= upto, in order, of these types (all: None)."""
         ...
 
     def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
-        """The same rows as they are stored: (seq, position, type, body)."""
+        """Yield the same rows as they are stored: (seq, position, type, body)."""
         ...
 
     def effect(self, scope: str, key: str) -> Effect | None:
-        """The row of a call that happened."""
+        """Return the row of a call that happened, by its key, or None."""
         ...
 
     def unknown(self, scope: str, key: str) -> Unknown | None:
-        """The row of a call that may have happened."""
+        """Return the row of a call that may have happened, by its key, or None."""
         ...
 
     def newest(self, scope: str) -> str | None:
-        """The newest run of a line."""
+        """Return the newest run of a line, or None."""
         ...
 
     def step_end(self, run_id: str, step: str) -> StepEnd | None:
-        """The newest end of a step."""
+        """Return the newest end of a step, or None."""
         ...
 
     def step_ends(self, run_id: str, step: str) -> list[StepEnd]:
-        """Every end of a step, by attempt."""
+        """Return every end of a step, by attempt."""
         ...
 
     def imported(self, run_id: str) -> Import | None:
-        """Where an imported run came from."""
+        """Return where an imported run came from, or None."""
         ...
 
     def born(self) -> Iterator[str]:
-        """Every run that has a first event, in the order of these."""
+        """Yield every run that has a first event, in the order of their first events."""
         ...
 
 
 class Transaction(Reading, Protocol):
-    """One write transaction. What isn't written through it isn't written."""
+    """One write transaction. Only what is written through it is in the commit."""
 
     def write(self, write: Write) -> list[int]:
-        """Append; gives the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         ...
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """One statement on the user's own tables, for a transactional tool; gives its rows.
+        """Run one statement on the user's own tables, for a transactional tool; return its rows.
 
         Raises InvalidArgument for anything else: control of the transaction, PRAGMA, ATTACH, DDL, our own tables; and
         where a store knows no SQL. Raises TimeoutError once the transaction has lasted transaction_s_max.
@@ -179,8 +179,8 @@ class Transaction(Reading, Protocol):
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
 
-        A write's head replaces the run's row, whatever that was; its events and blobs are there already and are none
-        of this. `writes` may read through this transaction as it goes.
+        The head of a write replaces the row of its run, whatever that was. Events and blobs are there already, and
+        aren't written again. `writes` may read through this transaction as it goes.
         """
         ...
 
@@ -192,7 +192,7 @@ class Store(Reading, Protocol):
     clock: Clock
 
     def index_stale(self) -> bool:
-        """Whether the index tables wait for a `reindex`: after a migration that made them."""
+        """Return whether the index tables wait for a `reindex`: after a migration that made them."""
         ...
 
     def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:
@@ -214,85 +214,95 @@ class Store(Reading, Protocol):
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> list[Head]:
-        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Yield heads by (queued_at, run_id), newest first, after the given one in that order.
+
+        `since` bounds updated_at.
+        """
         ...
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
-        """The run's events with seq < before, newest first."""
+        """Yield the run's events with seq < before, newest first."""
         ...
 
     def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
-        """All runs' events with after < position <= upto, in the order of the store."""
+        """Yield all runs' events with after < position <= upto, in the order of the store."""
         ...
 
     def run_ids(self) -> Iterator[str]:
-        """Every run that has an event, whichever, each once, in no order; also one without a row of its own."""
+        """Yield the id of every run that has an event, once, in no order; also of one without a row in `runs`."""
         ...
 
     def type_counts(self, run_id: str, upto: int) -> dict[str, int]:
-        """How many events of each type a run has with seq <= upto, by type, sorted."""
+        """Return how many events of each type a run has with seq <= upto, by type, sorted."""
         ...
 
     def seq_at(self, run_id: str, at: str) -> int | None:
-        """The seq of the run's last event that was appended at or before a time (UTC text, 26 characters), or None.
+        """Return the seq of the run's last event that was appended at or before a time, or None.
 
-        The order of events is that of `seq`: a clock that went back doesn't matter.
+        The time is UTC text of 26 characters. The order of events is that of `seq`: a clock that went back doesn't
+        matter.
         """
         ...
 
     def last_position(self) -> int:
-        """The greatest position in the store, 0 if it is empty."""
+        """Return the greatest position in the store, 0 if it is empty."""
         ...
 
     def blob(self, digest: str) -> bytes | None:
-        """The bytes of a blob, or None."""
+        """Return the bytes of a blob, or None."""
         ...
 
     def blob_digests(self) -> Iterator[tuple[str, int]]:
-        """(digest, bytes) of every blob."""
+        """Yield (digest, bytes) of every blob."""
         ...
 
     def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
-        """The run's checkpoints, newest first."""
+        """Yield the run's checkpoints, newest first."""
         ...
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
-        """Keep a snapshot, relaxed, and drop older ones of its projection in the run.
+        """Keep a checkpoint, relaxed, and drop older ones of its projection in the run.
 
         The newest `keep` stay, and the last one of each stretch of `checkpoint_stretch_events`.
         """
         ...
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
-        """Forget snapshots: one, a run's, or all; gives how many."""
+        """Drop checkpoints: one, those of a run, or all. Return how many."""
         ...
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all."""
+        """Yield the rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all."""
         ...
 
     def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
-        """Extend the lease of a running run if `epoch` is still its; gives whether it was."""
+        """Extend the lease of a running run if `epoch` is still its epoch; return whether it was."""
         ...
 
     def data_version(self) -> int:
-        """A number that changes when another connection commits."""
+        """Return a number that changes when another connection commits."""
         ...
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a read-only query. Raises InvalidArgument for anything else, and where a store knows no SQL."""
+        """Return the rows of a read-only query.
+
+        Raises InvalidArgument for anything else, and where a store knows no SQL.
+        """
         ...
 
     def backup(self, target: str) -> None:
-        """A copy that is a store of its own, complete and verified, while writers go on. The target must not exist."""
+        """Write a copy that is a store of its own, complete and verified, while writers go on.
+
+        The target must not exist.
+        """
         ...
 
     def info(self) -> dict[str, Any]:
-        """What there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
+        """Return what there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
         ...
 
     def close(self) -> None:
-        """Let go of the store; idempotent."""
+        """Close the store; idempotent."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -305,7 +315,7 @@ class Store(Reading, Protocol):
 def read(
     reading: Reading, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
 ) -> Iterator[RecordedEvent]:
-    """What `Reading.read` returns, made from `Reading.read_raw`: only events of these types are decoded."""
+    """Yield what `Reading.read` yields, from the rows of `Reading.read_raw`: only events of these types are decoded."""
     wanted = None if types is None else frozenset(types)
     for seq, position, event_type, body in reading.read_raw(run_id, after, upto):
         if wanted is None or event_type in wanted:
@@ -321,7 +331,7 @@ def all_heads(
     prefix: str = "",
     since: str | None = None,
 ) -> Iterator[Head]:
-    """Every head that `Store.heads` finds, page by page."""
+    """Yield every head that `Store.heads` finds, page by page."""
     after: tuple[str, str] | None = None
     while page := store.heads(
         status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=read_page_heads_max

@@ -16,7 +16,7 @@ class IndexTable(NamedTuple):
 
     @property
     def run_place(self) -> int:
-        """Where in a row the run is named."""
+        """Return where in a row the run is named."""
         return self.columns.index(self.run)
 
 

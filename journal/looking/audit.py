@@ -105,15 +105,16 @@ def _beyond(store: Store, run_id: str, head: Head | None) -> list[Finding]:
 
 
 def audit_run(store: Store, run_id: str, *, progress: Progress | None = None) -> Iterator[Finding]:
-    """Everything that is wrong or worth knowing in one run, in one pass. Raises RunNotFound, StoreBusy, StoreClosed.
+    """Yield everything that is wrong or worth knowing in one run, in one pass.
 
-    `progress` is told now and then how many events have been read, and of how many.
+    `progress` is told now and then how many events have been read, and of how many. Raises RunNotFound, StoreBusy,
+    StoreClosed.
     """
     return _Pass(store, run_id, set()).run(progress)
 
 
 def _base(store: Store, run_id: str) -> RunState | None:
-    """What a linked run begins with; None if it begins with nothing, or its base can't be folded."""
+    """Return what a linked run begins with; None if it begins with nothing, or its base can't be folded."""
     try:
         queued = folding.first(store, run_id)
         return None if queued is None or queued.base is None else folding.begin(store, queued)
@@ -138,7 +139,7 @@ class _Pass:
         self.blobs: OrderedDict[str, bool] = OrderedDict()
 
     def run(self, progress: Progress | None) -> Iterator[Finding]:
-        """All findings, as they are met."""
+        """Yield all findings, as they are met."""
         head = self.head
         yield from self.problems
         yield from self._list_snapshots()
@@ -180,7 +181,7 @@ class _Pass:
         return owner.gone(head, owner.here(), self.store.clock)
 
     def _known_elsewhere(self, call_id: str) -> bool:
-        """A later run of the line has said what became of the call."""
+        """Return whether a later run of the line has said what became of the call."""
         scope = self.audit.state.status.scope
         return self.store.newest(scope) not in (None, self.run_id) and self.store.unknown(scope, call_id) is None
 
@@ -269,7 +270,7 @@ class _Pass:
 
 
 def _seal_problem(checkpoint: Checkpoint) -> str:
-    """What is wrong with a checkpoint of a fold that isn't known here, as far as that can be seen."""
+    """Return what is wrong with a checkpoint of a fold that isn't known here, as far as that can be seen."""
     digest, _, text = checkpoint.body.partition(b"\n")
     if digest != digest_of(text).encode():
         return "its own hash doesn't match"
@@ -285,9 +286,9 @@ def _seal_problem(checkpoint: Checkpoint) -> str:
 
 
 def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[Finding]:
-    """`audit_run` for every run, and what only all of them tell: rows without a run, runs without a row, unused blobs.
+    """Yield the findings of `audit_run` for every run, and those that only all runs together show.
 
-    Raises StoreBusy, StoreClosed.
+    These are rows without a run, runs without a row, unused blobs. Raises StoreBusy, StoreClosed.
     """
     ids, problems = _run_ids(store)
     yield from problems
@@ -306,7 +307,7 @@ def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[F
 
 
 def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
-    """Rows of runs that aren't there; a run that began meanwhile is."""
+    """Yield rows of runs that aren't there; a run that began meanwhile is there."""
     try:
         for row in store.index_rows(table):
             run_id = row[INDEX[table].run_place]
@@ -337,7 +338,7 @@ def _unused(store: Store, digests: set[bytes]) -> Iterator[Finding]:
 
 
 def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
-    """The ids of all runs that have a row or an event, sorted."""
+    """Return the ids of all runs that have a row or an event, sorted."""
     ids: set[str] = set()
     problems: list[Finding] = []
     for source in ((head.run_id for head in all_heads(store)), store.run_ids()):

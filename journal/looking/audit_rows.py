@@ -26,16 +26,17 @@ class IndexRow(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A row that couldn't."""
+    """A row that couldn't be read."""
 
     seq: int
     what: str
 
 
 def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None = None) -> Iterator[IndexRow | Damage]:
-    """The rows of a run up to a seq, in order, in one pass. Where a page can't be read, its rows are tried one by one.
+    """Yield the rows of a run up to a seq, in order, in one pass.
 
-    After a page of which no row can be read the rest is one `Damage`. Raises StoreBusy, StoreClosed.
+    Where a page can't be read, its rows are tried one by one. After a page of which no row can be read the rest is one
+    `Damage`. Raises StoreBusy, StoreClosed.
     """
     after, count = 0, 0
     while True:
@@ -90,7 +91,10 @@ def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> 
 
 
 def beyond(store: Store, run_id: str, head_seq: int) -> int | None:
-    """The seq of the first event that no head covers, not even one that a writer has moved meanwhile; None: none."""
+    """Return the seq of the first event that no head covers, not even one that a writer has moved meanwhile.
+
+    None: there is no such event.
+    """
     first = next(iter(store.read_raw(run_id, head_seq)), None)
     if first is None:
         return None

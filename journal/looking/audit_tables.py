@@ -33,20 +33,20 @@ _PRESENT: Final = ("lease_until", "heartbeat_at", "wake_at")
 
 @dataclass(slots=True)
 class Tally:
-    """A multiset of rows, by number and sum of hashes: two that are equal hold the same rows, in whatever order."""
+    """A number and sum of hashes of rows: equal tallies hold the same rows, in whatever order."""
 
     count: int = 0
     total: int = 0
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """One more row."""
+        """Count one more row."""
         digest = hashlib.sha256(repr(tuple(row)).encode("utf-8", "surrogatepass")).digest()
         self.count += 1
         self.total = (self.total + int.from_bytes(digest[:16], "big")) % 2**128
 
 
 class TableAudit:
-    """Told of each event of a run and of the rows that it stands for, in order; `finish` compares the tables.
+    """Compare the tables with the events of a run. It is told of each event and its rows, in order; `finish` compares.
 
     A run that lives in another store (`elsewhere`) has no effects, unknown calls and line in this one.
     """
@@ -63,7 +63,7 @@ class TableAudit:
         self.elsewhere = _lives_elsewhere(store, run_id)
 
     def feed(self, record: RecordedEvent, rows: Rows) -> Iterator[Finding]:
-        """One more event; `rows` are what it stands for."""
+        """Take one more event; `rows` are what it stands for."""
         self._first_position = self._first_position or record.position
         for end in rows.step_ends:
             self._ends.add(end)
@@ -101,7 +101,7 @@ class TableAudit:
             yield finding("row_unreadable", self.run_id, None, what, REBUILD)
 
     def _still(self, head: Head) -> bool:
-        """Whether nobody has appended to the run since the audit began."""
+        """Return whether nobody has appended to the run since the audit began."""
         now = self.store.head(self.run_id)
         return now is not None and now.head_seq == head.head_seq
 
@@ -238,7 +238,7 @@ class TableAudit:
 
 
 def _lives_elsewhere(store: Store, run_id: str) -> bool:
-    """Whether the run is listed as imported; if that can't be read, `finish` says so."""
+    """Return whether the run is listed as imported; if that can't be read, `finish` says so."""
     try:
         return store.imported(run_id) is not None
     except StoreBusy:
@@ -248,11 +248,11 @@ def _lives_elsewhere(store: Store, run_id: str) -> bool:
 
 
 def _stands(store: Store, row: Effect) -> bool:
-    """Whether the event that a row of effects names is the effect of its key."""
+    """Return whether the event that a row of effects names is the effect of its key."""
     event = next((record.event for record in store.read(row.run_id, row.seq - 1, row.seq)), None)
     return isinstance(event, e.ToolCompleted | e.ToolResolved) and event.call_id == row.key
 
 
 def _sorted(tags: str) -> str:
-    """Tags as rows of earlier versions hold them: these sorted the keys, and nothing of theirs is damaged."""
+    """Return tags as rows of earlier versions hold them: these sorted the keys, and nothing of theirs is damaged."""
     return orjson.dumps(orjson.loads(tags), option=orjson.OPT_SORT_KEYS).decode()

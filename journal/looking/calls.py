@@ -37,7 +37,7 @@ _CALL_TYPES: Final = (
 
 
 def calls(journal: Logbook, run_id: str, *, upto: int | None = None, models: bool = False) -> Iterator[CallRow]:
-    """Every attempt of every tool call, in the order of their ends, those without one last. Raises RunNotFound.
+    """Yield every attempt of every tool call, in the order of their ends, those without one last. Raises RunNotFound.
 
     With `models`, model calls too. A word that is said later of an attempt is a row of its own. Only what is open is
     held, and the last ones that ended.

@@ -19,7 +19,7 @@ class Change(NamedTuple):
 
 
 def differences(before: Json, after: Json, path: str = "") -> Iterator[Change]:
-    """Where two JSON values differ, place by place, in their order; where only that differs, as a whole."""
+    """Yield where two JSON values differ, place by place, in their order; where only that differs, as a whole."""
     if isinstance(before, dict) and isinstance(after, dict):
         left, right = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
         if [key for key in left if key in right] != [key for key in right if key in left]:

@@ -34,7 +34,7 @@ def first_divergence(
     after: tuple[str, int | None],
     progress: Progress | None = None,
 ) -> Divergence | None:
-    """Where two runs (id, seq of the last event to look at) begin to differ in what they did, or None.
+    """Return where two runs (id, seq of the last event to look at) begin to differ in what they did, or None.
 
     Ids, times, owners and what is said of money don't count, nor do a run's title and tags.
     """
@@ -52,7 +52,7 @@ class _Deed(NamedTuple):
     body: bytes
 
     def same(self, other: _Deed) -> bool:
-        """Whether both say the same, but for ids."""
+        """Return whether both say the same, but for ids."""
         if self.type != other.type:
             return False
         return self.content() == other.content() or _without_ids(self.record()) == _without_ids(other.record())
@@ -67,7 +67,7 @@ class _Deed(NamedTuple):
 
 
 def _deeds(journal: Logbook, run_id: str, upto: int | None) -> Iterator[_Deed]:
-    """The events that say what a run did."""
+    """Yield the events that say what a run did."""
     for seq, _, event_type, body in journal.store.read_raw(run_id, 0, upto):
         if not event_type.startswith(_KEEPING_HOUSE):
             yield _Deed(run_id, seq, event_type, body)

@@ -92,7 +92,7 @@ class _Patient:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the store says of itself."""
+        """Return what the store says of itself."""
         if self._info is None:
             self._info = self.store.info()
         return self._info
@@ -281,7 +281,7 @@ class _Patient:
         yield Check("waiting", None if waiting else True, what, self._run_command("show", waiting))
 
     def recovery(self) -> Iterator[Check]:
-        """What is missing to recover the runs that haven't ended: events that can't be folded, values, snapshots."""
+        """What is missing to recover the runs that haven't ended: events that can't be folded, values, checkpoints."""
         count, stale, complete = 0, list[str](), True
         for status in ("running", "waiting", "queued", "scheduled_retry"):
             for head in self._heads(status):

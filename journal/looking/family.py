@@ -24,7 +24,7 @@ class Glance(NamedTuple):
 
 
 def glance(journal: Logbook, head: Head) -> Glance | None:
-    """Tokens, money and calls in flight of a run, or None where that would take a long fold."""
+    """Return tokens, money and calls in flight of a run, or None where that would take a long fold."""
     try:
         found = checkpoints.newest(journal.store, RunState, head.run_id, head.head_seq)
         state, seq = (cast("RunState", found[0]), found[1]) if found else (RunState.initial(), 0)
@@ -53,7 +53,7 @@ class Family(NamedTuple):
 
 
 def family(journal: Logbook, run_id: str) -> Family:
-    """The sums over the runs below a run, by their `parent_run_id`; the run's own are left out."""
+    """Return the sums over the runs below a run, by their `parent_run_id`; the run's own are left out."""
     runs = tokens = in_flight = uncounted = 0
     money: dict[str, Decimal] = {}
     for head in _below(journal, run_id):
@@ -71,7 +71,7 @@ def family(journal: Logbook, run_id: str) -> Family:
 
 
 def _below(journal: Logbook, run_id: str) -> Iterator[Head]:
-    """The runs below a run, level by level, each once."""
+    """Yield the runs below a run, level by level, each once."""
     parents, seen = deque([run_id]), {run_id}
     while parents:
         for head in journal.runs(parent=parents.popleft()):

@@ -48,7 +48,7 @@ INVENTORY: Final = (
         ("tool.started", "tool.completed", "tool.failed", "tool.resolved"),
         "calls",
         "the start before the tool is called, the end as soon as it has ended, both before the step completes",
-        "a call that ended gives back its recorded result or failure, and is not made again",
+        "a call that ended returns its recorded result or failure, and is not made again",
         "nothing that was acknowledged",
     ),
     Kind(
@@ -102,7 +102,7 @@ INVENTORY: Final = (
         ("model.completed", "model.failed", "cost.recorded", "cost.repriced"),
         "costs",
         "usage and cost stand in the event that ends each model call, failed ones included: durably",
-        "the sum over the log; a recorded call gives back its answer and costs nothing again",
+        "the sum over the log; a recorded call returns its answer and costs nothing again",
         "the price of an answer that was on its way when the process died: the provider may bill it, nobody knows",
     ),
 )

@@ -8,7 +8,7 @@ from runjournal.logbook import Logbook
 
 
 def seq_at_time(journal: Logbook, run_id: str, text: str) -> int | None:
-    """The last event at or before a time: `14:03`, `14:03:22` on the day of the newest event, or ISO text; UTC.
+    """Return the last event at or before a time: `14:03`, `14:03:22` on the day of the newest event, or ISO text; UTC.
 
     None if the run began later. The order of events is that of `seq`; a clock that went back doesn't matter.
     """

@@ -38,7 +38,7 @@ class OpenCall(NamedTuple):
 
 
 def open_calls(journal: Logbook, state: RunState) -> list[OpenCall]:
-    """The calls in flight and those that nobody knows of, in the order of their start, with their args."""
+    """Return the calls in flight and those that nobody knows of, in the order of their start, with their args."""
     chosen = state.calls.open() | state.calls.unresolved()
     return [_open_call(journal, state, call_id, call) for call_id, call in chosen.items()]
 
@@ -58,5 +58,5 @@ def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> O
 
 
 def call_as_json(call: OpenCall) -> dict[str, Any]:
-    """As JSON; large args by reference."""
+    """Return a call as JSON; large args by reference."""
     return call._asdict() | {"args": reference(call.args)}

@@ -14,7 +14,7 @@ Progress = Callable[[int, int | None], None]
 
 
 def told(items: Iterable[T], total: int | None, progress: Progress | None) -> Iterator[T]:
-    """The same items; `progress` is told from time to time how many of them have gone by."""
+    """Yield the same items; `progress` is told from time to time how many of them have gone by."""
     for count, item in enumerate(items):
         if progress is not None and count % progress_every_events == 0:
             progress(count, total)

@@ -30,10 +30,9 @@ def state_at(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Folded:
-    """The state after the event `at` (the newest: None), from the newest usable checkpoint, or `whole` from the start.
+    """Return the state after the event `at` (the newest: None), from the newest usable checkpoint.
 
-    What is folded is verified: its links, and that no event is missing.
-
+    With `whole`, it is folded from the start. What is folded is verified: its links, and that no event is missing.
     Raises RunNotFound, InvalidArgument (no such seq), CorruptLog, Unfoldable.
     """
     upto = folding.checked_seq(journal.head(run_id), at)
@@ -43,7 +42,10 @@ def state_at(
 
 
 def state_as_json(state: RunState) -> dict[str, Any]:
-    """A folded state as people think of it; `RunState.dump` is the exact one. Context is as the open step sees it."""
+    """Return a folded state as people think of it; `RunState.dump` is the exact one.
+
+    Context is as the open step sees it.
+    """
     extent, step, status = state.transcript.view, state.steps.open, state.status
     return {
         "run_id": state.run_id,

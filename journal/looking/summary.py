@@ -58,7 +58,7 @@ class Summary:
     newest: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON: keys of `show -o json`, the findings left out."""
+        """Return the summary as JSON: the keys of `show -o json`, the findings left out."""
         head, state = self.head, self.state
         found = state_as_json(state) if state else {}
         return {
@@ -92,7 +92,7 @@ class Summary:
 
 
 def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Progress | None = None) -> Summary:
-    """Where a run stands after the event `at` (the newest: None); of a damaged one, what can still be said.
+    """Return where a run stands after the event `at` (the newest: None); of a damaged one, what can still be said.
 
     Raises RunNotFound, InvalidArgument (no such seq).
     """
@@ -124,7 +124,7 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
 
 
 def newest(journal: Logbook, run_id: str, upto: int, count: int) -> list[RecordedEvent]:
-    """The last `count` events up to a seq, newest first."""
+    """Return the last `count` events up to a seq, newest first."""
     return [record for record, _ in zip(journal.store.read_back(run_id, upto + 1), range(count), strict=False)]
 
 

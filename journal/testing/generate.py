@@ -27,7 +27,7 @@ AT: Final = "2026-01-02T03:04:05.000006Z"
 
 
 def value(rng: random.Random, depth: int = 2) -> Json:
-    """Any value that the log stores."""
+    """Return any value that the log stores."""
     kind = rng.randrange(8 if depth else 5)
     if kind < 2:  # noqa: PLR2004
         return rng.choice(TEXTS)
@@ -77,7 +77,7 @@ def _of_shape(rng: random.Random, shape: s.Shape) -> Any:
 
 
 def event(rng: random.Random, cls: type[Event], **fixed: Any) -> Any:
-    """An event of this type, some fields fixed."""
+    """Return an event of this type, some fields fixed."""
     values: dict[str, Any] = dict(fixed)
     for f in plan_of(cls):
         if f.attribute not in values and (not f.optional or rng.random() < 0.3):  # noqa: PLR2004
@@ -86,7 +86,7 @@ def event(rng: random.Random, cls: type[Event], **fixed: Any) -> Any:
 
 
 def claim(epoch: int, resume: str | None = None) -> e.RunClaimed:
-    """A claim by a process that isn't there."""
+    """Return a claim by a process that isn't there."""
     return e.RunClaimed(
         worker="w", epoch=epoch, lease_s=60.0, host="h", boot_id="b", pid_ns="1", pid=1, pid_started="1", resume=resume
     )
@@ -101,7 +101,7 @@ class RunBuilder:
         self.step: int | None = None
 
     def add(self, event: Event, epoch: int) -> RecordedEvent:
-        """The next one."""
+        """Add the next event, and return its record."""
         seq = len(self.records) + 1
         if isinstance(event, e.StepStarted):
             self.step = event.index
@@ -116,7 +116,7 @@ class RunBuilder:
 
 
 def as_records(events: Sequence[Written], run_id: str = "r") -> list[RecordedEvent]:
-    """Events, each with its writer's epoch, as they would be read back."""
+    """Return events, each with its writer's epoch, as they would be read back."""
     chain = RunBuilder(run_id)
     for one, epoch in events:
         chain.add(one, epoch)
@@ -124,7 +124,7 @@ def as_records(events: Sequence[Written], run_id: str = "r") -> list[RecordedEve
 
 
 def run(rng: random.Random, size: int) -> list[Written]:
-    """The events of a run as the guarded append lets them through, each with its writer's epoch."""
+    """Return the events of a run as the guarded append lets them through, each with its writer's epoch."""
     chain, state, written = RunBuilder(), RunState.initial(), list[Written]()
     for _ in range(size):
         one, epoch = next_event(rng, state)
@@ -135,7 +135,7 @@ def run(rng: random.Random, size: int) -> list[Written]:
 
 
 def next_event(rng: random.Random, state: RunState) -> Written:
-    """An event that may come next in a run in this state, and its writer's epoch."""
+    """Return an event that may come next in a run in this state, and its writer's epoch."""
     status, epoch = state.status.status, state.status.epoch
     match status:
         case "new":
@@ -162,7 +162,7 @@ def _context(rng: random.Random, state: RunState) -> Written:
 
 
 def _step(rng: random.Random, state: RunState) -> Written:
-    """The start of a step that may start now: the open one again, the failed one again, or a new one."""
+    """Return the start of a step that may start now: the open one again, the failed one again, or a new one."""
     steps = state.steps
     if (o := steps.open) is not None:
         return e.StepStarted(o.index, o.id, o.name, o.kind, o.entry + 1, o.attempt, o.key), state.status.epoch

@@ -60,7 +60,7 @@ class StoreContract(TablesContract):
     """
 
     def run(self) -> int:
-        """Run all tests without a test framework; gives how many there were. Raises the first AssertionError."""
+        """Run all tests without a test framework; return how many there were. Raises the first AssertionError."""
         names = [name for name in sorted(dir(type(self))) if name.startswith("test_")]
         for name in names:
             getattr(self, name)()
@@ -69,7 +69,7 @@ class StoreContract(TablesContract):
     # Appending.
 
     def test_an_append_is_read_back_as_it_was(self) -> None:
-        """Events come back equal, with the positions that the append gave, and the head is the one that was written."""
+        """Events come back equal, with the positions that the append returned; the head is the one that was written."""
         with self.open() as store:
             records = append(store, "run-1", [queued(), note("one"), note("two")])
             equal(records, list(store.read("run-1")), "the run's events")
@@ -387,7 +387,7 @@ class StoreContract(TablesContract):
             raises(InvalidArgument, lambda: store.heads(limit=0), "heads(limit=0)")
 
     def test_heads_page_by_key(self) -> None:
-        """Paging behind the last head of a page gives each run once, also where times are equal."""
+        """Paging behind the last head of a page returns each run once, also where times are equal."""
         with self.open() as store:
             for number in range(10):
                 append(store, f"run-{number}", [queued()], at=number // 4)

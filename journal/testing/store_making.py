@@ -17,14 +17,17 @@ T = TypeVar("T")
 
 
 class Opening:
-    """How a contract comes to its stores."""
+    """Where a contract gets its stores from."""
 
     def open(self) -> Store:
-        """A new, empty store."""
+        """Return a new, empty store."""
         raise NotImplementedError("override open(): it gives a new, empty store")
 
     def reopen(self, store: Store) -> Store:
-        """The same store, closed and opened again. A store that is gone when it is closed gives it back as it is."""
+        """Close the store, and return the same store, opened again.
+
+        A store that is gone when closed is returned as it is.
+        """
         raise NotImplementedError("override reopen(): it closes a store and opens it again")
 
 
@@ -41,7 +44,7 @@ def equal(expected: object, actual: object, what: str) -> None:
 
 
 def raises(kind: type[BaseException], call: Callable[[], object], what: str) -> BaseException:
-    """Raise AssertionError unless the call raises an error of this kind; gives that."""
+    """Raise AssertionError unless the call raises an error of this kind; return that error."""
     try:
         result = call()
     except kind as error:
@@ -50,33 +53,33 @@ def raises(kind: type[BaseException], call: Callable[[], object], what: str) -> 
 
 
 def queued(kind: str = "report", *, parent: str | None = None) -> Event:
-    """The first event of a run."""
+    """Return the first event of a run."""
     return e.RunQueued(
         kind=kind, input={"n": 1, "a": {"y": 1, "b": 2}}, tags={"z": "1", "a": "2"}, scope=None, parent_run_id=parent
     )
 
 
 def claimed(epoch: int) -> Event:
-    """An owner takes the run."""
+    """Return the event with which an owner takes the run."""
     return e.RunClaimed(
         worker="w", epoch=epoch, lease_s=60.0, host="h", boot_id="b", pid_ns="1", pid=2, pid_started="3"
     )
 
 
 def note(text: str) -> Event:
-    """An event that moves nothing but the head's seq, hash and time."""
+    """Return an event that moves nothing but the head's seq, hash and time."""
     return e.NoteAdded(text=text)
 
 
 def moment(number: int) -> str:
-    """Time number so and so."""
+    """Return time number so and so."""
     return f"2026-01-01T00:00:{number:02}.000000Z"
 
 
 def prepare(
     reading: Reading, run_id: str, events: Sequence[Event], at: int = 0, rows: dict[str, Any] | None = None
 ) -> tuple[Write, list[RecordedEvent]]:
-    """An append behind the head that the store has now, and its records without positions."""
+    """Return an append behind the head that the store has now, and its records without positions."""
     before = reading.head(run_id)
     head, stored, records = before or Head(run_id), list[tuple[int, str, bytes]](), list[RecordedEvent]()
     for event in events:
@@ -93,7 +96,7 @@ def prepare(
 def write(
     tx: Transaction, run_id: str, events: Sequence[Event], at: int = 0, rows: dict[str, Any] | None = None
 ) -> list[RecordedEvent]:
-    """Append inside a transaction; gives the records."""
+    """Append inside a transaction; return the records."""
     made, records = prepare(tx, run_id, events, at, rows)
     positions = tx.write(made)
     return [each._replace(position=position) for each, position in zip(records, positions, strict=True)]
@@ -108,7 +111,7 @@ def append(
     rows: dict[str, Any] | None = None,
     durable: bool = False,
 ) -> list[RecordedEvent]:
-    """Append in a transaction of its own; gives the records."""
+    """Append in a transaction of its own; return the records."""
     return store.transact(lambda tx: write(tx, run_id, events, at, rows), durable=durable)
 
 
@@ -118,7 +121,7 @@ def put(store: Store, write: Write) -> list[int]:
 
 
 def everything(run_id: str, seq: int) -> dict[str, Any]:
-    """Rows for each of the tables that an append may add to."""
+    """Return rows for each of the tables that an append may add to."""
     scope = f"scope-{run_id}"
     return {
         "blobs": [(digest_of(run_id.encode()), run_id.encode())],
@@ -131,12 +134,12 @@ def everything(run_id: str, seq: int) -> dict[str, Any]:
 
 
 def rows_of(rows: dict[str, Any], run_id: str) -> list[object]:
-    """What `lookups` finds of `everything`."""
+    """Return what `lookups` finds of `everything`."""
     return [rows["effects"][0], rows["unknown"][0], run_id, rows["step_ends"][1], rows["imported"]]
 
 
 def lookups(reading: Reading, run_id: str) -> list[object]:
-    """The rows of `everything`, found by key."""
+    """Return the rows of `everything`, found by key."""
     scope = f"scope-{run_id}"
     return [
         reading.effect(scope, "k1"),
@@ -148,7 +151,7 @@ def lookups(reading: Reading, run_id: str) -> list[object]:
 
 
 def snapshot(store: Store) -> tuple[Any, ...]:
-    """All that a store holds."""
+    """Return all that a store holds."""
     heads = store.heads(limit=1000)
     return (
         list(store.read_all()),
@@ -160,13 +163,13 @@ def snapshot(store: Store) -> tuple[Any, ...]:
 
 
 def seq_of(reading: Reading, run_id: str) -> int:
-    """Where the head of a run is."""
+    """Return where the head of a run is."""
     head = reading.head(run_id)
     return head.head_seq if head else 0
 
 
 def together(calls: Iterable[Callable[[], T]]) -> list[T | BaseException]:
-    """Call them all at once, each in a thread of its own; gives the results or what was raised."""
+    """Call them all at once, each in a thread of its own; return the results or what was raised."""
     calls = list(calls)
     outcomes: list[T | BaseException] = []
     start = threading.Barrier(len(calls))

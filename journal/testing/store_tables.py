@@ -100,7 +100,7 @@ class TablesContract(Opening):
             equal(None, store.blob("0" * 64), "no blob")
 
     def test_checkpoints_are_kept_and_dropped(self) -> None:
-        """The newest few snapshots of a run are kept, newest first, and can be forgotten."""
+        """The newest few checkpoints of a run are kept, newest first, and can be forgotten."""
         with self.open() as store:
             for run_id in ("run-1", "run-2"):
                 for seq in range(1, 6):

@@ -18,12 +18,12 @@ from .generate import Written
 
 
 def text() -> st.SearchStrategy[str]:
-    """Any text that is valid Unicode, NUL and control characters included."""
+    """Return a strategy for any text that is valid Unicode, NUL and control characters included."""
     return st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def json_values(max_leaves: int = 8) -> st.SearchStrategy[Json]:
-    """Any value that the log stores."""
+    """Return a strategy for any value that the log stores."""
     leaves = (
         st.none() | st.booleans() | st.integers(int_min, int_max) | st.floats(allow_nan=False, allow_infinity=False)
     )
@@ -35,16 +35,19 @@ def json_values(max_leaves: int = 8) -> st.SearchStrategy[Json]:
 
 
 def seeds() -> st.SearchStrategy[random.Random]:
-    """Sources of chance, by their seed."""
+    """Return a strategy for sources of chance, by their seed."""
     return st.integers(0, 2**32 - 1).map(random.Random)
 
 
 def any_event() -> st.SearchStrategy[Event]:
-    """Events of every type that this package has, legal or not at their place."""
+    """Return a strategy for events of every type that this package has, legal or not at their place."""
     own = [cls for name, cls in sorted(registered().items()) if not name.startswith("x.")]
     return st.builds(generate.event, seeds(), st.sampled_from(own))
 
 
 def run_events(max_size: int = 60) -> st.SearchStrategy[list[Written]]:
-    """The events of a run as the guarded append lets them through, each with its writer's epoch."""
+    """Return a strategy for the events of a run as the guarded append lets them through.
+
+    Each event comes with its writer's epoch.
+    """
     return st.builds(generate.run, seeds(), st.integers(1, max_size))

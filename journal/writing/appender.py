@@ -49,7 +49,8 @@ from .checkpoints import CheckpointPolicy, save, seal
 class Batch:
     """An append, made once: repeating it is the same append, and a no-op if it is there already.
 
-    `expect` is the seq of the head that it stands behind (0: the run is new), or None: whatever the head is.
+    `expect` is the expected version: the seq of the head that it stands behind (0: the run is new), or None: whatever
+    the head is.
     """
 
     run_id: str
@@ -99,7 +100,7 @@ class Appender:
         self._cache: OrderedDict[Key, Cached] = OrderedDict()
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
-        """Append all of these batches or nothing; gives the records of each. Raises what `Journal.append` says."""
+        """Append all of these batches or nothing; return the records of each. Raises what `Journal.append` says."""
         durable = False
         for batch in batches:
             _check_size(batch)
@@ -108,7 +109,7 @@ class Appender:
         return self._commit(batches, durable=durable)
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
-        """Append what `make` gives, inside the transaction: what it does there commits with it, or not at all."""
+        """Append what `make` returns, inside the transaction. What `make` does there commits with it, or not at all."""
 
         def made(tx: Transaction) -> tuple[Batch, ...]:
             batch = make(tx)
@@ -154,7 +155,10 @@ class Appender:
                 self._cache.pop(append.key, None)
 
     def _note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
-        """A word about a call may be the owner's own, of an attempt that it gave up: it sees it at once."""
+        """Note a word about a call.
+
+        It may be the owner's own, of an attempt that timed out: the owner must see it at once.
+        """
         if key[1] or not any(record.type == "tool.resolved" for record in records):
             return
         with self._lock:
@@ -163,19 +167,19 @@ class Appender:
                 self._cache[key[0], True] = entry._replace(upto=max(entry.upto, records[-1].seq))
 
     def now(self) -> str:
-        """The wall clock, as events have it."""
+        """Return the time of the wall clock, as events hold it."""
         return timestamp(self._clock.now())
 
     def owner_gone(self, head: Head) -> bool:
-        """Whether a running run has no living owner."""
+        """Return whether a running run has no living owner."""
         return owner.gone(head, self._process, self._clock)
 
     def boottime_s(self) -> float:
-        """Seconds since boot, where leases begin."""
+        """Return the seconds since boot, where leases begin."""
         return self._clock.boottime_s()
 
     def cached(self, tx: Transaction, head: Head, key: Key) -> RunState | None:
-        """The folded state at the head, if this journal has it; what others appended since is folded in."""
+        """Return the folded state at the head, if this journal has it; what others appended since is folded in."""
         with self._lock:
             entry = self._cache.get(key)
         if entry is None:
@@ -194,7 +198,7 @@ class Appender:
         return state
 
     def load(self, tx: Transaction, head: Head, key: Key, first: e.Event | None = None) -> RunState:
-        """The folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
+        """Return the folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
         if head.head_seq:
             state, checkpointed = folding.load(self.store, tx, head.run_id, head.head_seq)
         else:
@@ -216,13 +220,13 @@ class Appender:
                 entry.starts.update(starts)
 
     def start(self, key: Key, seq: int) -> bytes | None:
-        """The data of the tool.started at a seq, if it was folded into this state here; once."""
+        """Return the data of the tool.started at a seq, if it was folded into this state here; once."""
         with self._lock:
             entry = self._cache.get(key)
             return None if entry is None else entry.starts.pop(seq, None)
 
     def hand_over(self, run_id: str) -> None:
-        """A claim: the new owner goes on from what everybody had, and never from what an owner before him had."""
+        """Hand the state to a new owner: it goes on from what everybody had, never from what an owner before it had."""
         with self._lock:
             self._cache.pop((run_id, True), None)
             entry = self._cache.pop((run_id, False), None)
@@ -230,7 +234,7 @@ class Appender:
                 self._keep((run_id, True), entry)
 
     def live(self, run_id: str) -> RunState:
-        """The owner's state: as of its last append here, or the newest. Raises RunNotFound."""
+        """Return the owner's state: as of its last append here, or the newest. Raises RunNotFound."""
         key = (run_id, True)
         with self._lock:
             entry = self._cache.get(key)
@@ -248,7 +252,7 @@ class Appender:
         return state
 
     def _keep(self, key: Key, entry: Cached) -> None:
-        """Remember a state; if there are too many, those that came first are forgotten, but for those of owned runs."""
+        """Keep a state. If there are too many, those that came first are forgotten, but for those of owned runs."""
         self._cache[key] = entry
         self._cache.move_to_end(key)
         if (over := len(self._cache) - states_cached_max) > 0:
@@ -264,7 +268,7 @@ class Appender:
                 self._cache.pop((run_id, True), None)
 
     def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
-        """The checkpoint that is due after these records, if one is, and the state that it holds."""
+        """Return the checkpoint that is due after these records, if one is, and the state that it holds."""
         with self._lock:
             entry = self._cache.get(key)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
@@ -325,23 +329,23 @@ class _Append:
     # What the gate asks: the scene of `log/authority.py`.
 
     def now(self) -> str:
-        """The wall clock."""
+        """Return the time of the wall clock."""
         return self.appender.now()
 
     def owner_gone(self, head: Head) -> bool:
-        """Whether a running run has no living owner."""
+        """Return whether a running run has no living owner."""
         return self.appender.owner_gone(head)
 
     def newest(self, scope: str) -> str | None:
-        """The newest run of a line."""
+        """Return the newest run of a line."""
         return self.tx.newest(scope)
 
     def happened(self, key: str) -> bool:
-        """Whether a call that isn't idempotent has happened under this key, in this run's scope."""
+        """Return whether a call that isn't idempotent has happened under this key, in this run's scope."""
         return self.tx.effect(self.head.scope or self.head.run_id, key) is not None
 
     def facts(self) -> RunState:
-        """The state as the events admitted so far have made it; loaded at the first question."""
+        """Return the state as the events admitted so far have made it; it is loaded at the first question."""
         if self.state is None:
             self.state = self.appender.load(self.tx, self.head, self.key).fold(self.records)
         return self.state
@@ -392,7 +396,7 @@ class _Append:
         return placed
 
     def _placed(self, draft: Draft, epoch: int) -> Draft:
-        """The draft with the index of its step: its own, or the open one of the owner."""
+        """Return the draft with the index of its step: its own, or the open one of the owner."""
         event, index = draft.event, draft.step
         if isinstance(event, e.StepStarted | e.StepCompleted | e.StepFailed):
             index = event.index
@@ -417,7 +421,7 @@ class _Append:
             check_bounds(self.state, rec)
 
     def _args_at(self, seq: int) -> object:
-        """The args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
+        """Return the args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
         if place < 0:
             if (data := self.appender.start(self.key, seq)) is not None:
@@ -429,7 +433,7 @@ class _Append:
         return args if blob is None else loads(blob)
 
     def _check_step(self, state: RunState, event: e.StepStarted | e.StepCompleted | e.StepFailed) -> None:
-        """Steps are numbered without a gap, one is open at a time, and only the open one ends."""
+        """Check that steps are numbered without a gap, one is open at a time, and only the open one ends."""
         step, run_id = state.steps.open, self.batch.run_id
         if not isinstance(event, e.StepStarted):
             if step is None or step.index != event.index:
@@ -444,14 +448,17 @@ class _Append:
             raise NotAllowed(f"run {run_id}: step {event.id}: expected index {expected}, got {event.index}")
 
     def _check_native(self) -> None:
-        """A run that lives elsewhere is never claimed here: its owner may go on there."""
+        """Refuse to claim a run that lives elsewhere: its owner may go on there."""
         if self.before is not None and self.tx.imported(self.batch.run_id) is not None:
             raise NotAllowed(
                 f"run {self.batch.run_id} was imported from another store and lives there; fork it to go on"
             )
 
     def _check_line(self, event: e.RunQueued) -> None:
-        """A retry or restart takes the newest run of its line, once that has ended; nobody else takes its scope."""
+        """Check that a retry or restart takes the newest run of its line, once that has ended.
+
+        Nobody else takes its scope.
+        """
         scope = event.scope or self.batch.run_id
         last = self.tx.newest(scope)
         if event.link in ("retry", "restart"):
@@ -465,7 +472,7 @@ class _Append:
             raise NotNewest(f"run {self.batch.run_id}: the scope {scope} is that of run {last}; retry or restart that")
 
     def _repeated(self) -> list[RecordedEvent] | None:
-        """The records of this very append, if it is there already."""
+        """Return the records of this very append, if it is there already."""
         batch, head = self.batch, self.head
         first = batch.drafts[0]
         if len(batch.drafts) == 1 and first.type in _TERMINALS and head.status == first.type.removeprefix("run."):
@@ -484,7 +491,7 @@ class _Append:
 
 
 def _same(rec: RecordedEvent, draft: Draft, tx: Transaction) -> bool:
-    """Whether a stored event is this draft: the same type and, at its own place, the same bytes."""
+    """Return whether a stored event is this draft: the same type and, at its own place, the same bytes."""
     if rec.type != draft.type:
         return False
     again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext)
@@ -493,7 +500,7 @@ def _same(rec: RecordedEvent, draft: Draft, tx: Transaction) -> bool:
 
 
 def _check_size(batch: Batch) -> None:
-    """An append has some events, and not too many; what an importer has read of one file goes in whole."""
+    """Check that an append has some events, and not too many; what an importer has read of one file goes in whole."""
     count = len(batch.drafts)
     if not count:
         raise InvalidArgument("an append needs at least one event")

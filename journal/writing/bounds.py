@@ -11,7 +11,7 @@ from runjournal.projections.state import RunState
 
 
 def check_bounds(state: RunState, rec: RecordedEvent) -> None:
-    """Folded state is bounded: an event that would break a bound is refused."""
+    """Refuse an event that would break a bound of the folded state."""
     kind = rec.type
     if isinstance(rec.event, e.RunQueued) and len(rec.event.tags or ()) > tags_max:
         raise TooLarge(f"run {rec.run_id}: {len(rec.event.tags or ())} tags, a run may have tags_max = {tags_max}")

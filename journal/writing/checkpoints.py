@@ -1,8 +1,8 @@
-"""Snapshots of folded state: disposable, verified before use, never ahead of the log.
+"""Checkpoints of folded state: disposable, verified before use, never ahead of the log.
 
 A checkpoint's body is the SHA-256 of what follows, in hex, a newline, and JSON. It is used only if that hash, the run,
 the seq, the hash of the event at that seq and the versions of all folds are what they should be; else it is left out
-with a warning, and the one before it, or the log from its start, gives the same state.
+with a warning, and the one before it, or the log from its start, leads to the same state.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class CheckpointWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """When a journal takes snapshots by itself: every so many events, and after each event that ends a step or a round.
+    """When a journal takes checkpoints by itself: every so many events, and after each event that ends a step or round.
 
-    Irreversible and expensive work ends in such events, so what is worth most is snapshotted at once. `every_events=0`
-    and `at_ends=False` together take none.
+    Irreversible and expensive work ends in such events, so a checkpoint of it is taken at once. `every_events=0` and
+    `at_ends=False` together take none.
     """
 
     every_events: int = checkpoint_every_events
@@ -38,7 +38,7 @@ class CheckpointPolicy:
     keep: int = checkpoints_kept_max
 
     def due(self, event_type: str, since: int) -> bool:
-        """Whether to take one after an event of this type, `since` events after the last."""
+        """Return whether to take one after an event of this type, `since` events after the last."""
         return (self.at_ends and event_type in _ENDS) or (0 < self.every_events <= since)
 
 
@@ -53,16 +53,16 @@ SEAL: Final = 2
 
 
 def fold_name(kind: type[Projection]) -> str:
-    """What a checkpoint says of the fold that made it: its name and version, and the way to bytes.
+    """Return what a checkpoint says of the fold that made it: its name and version, and the way to bytes.
 
-    Those of RunState cover all its parts.
+    For RunState that covers all its parts.
     """
     version = RunState.version() if issubclass(kind, RunState) else f"{kind.VERSION}.{SEAL}"
     return f"{kind.NAME}:{version}"
 
 
 def check_kind(kind: type[Projection]) -> None:
-    """Raise InvalidArgument unless a projection says what it is: its checkpoints would be mistaken for others."""
+    """Raise InvalidArgument unless a projection says what it is: else its checkpoints would be mistaken for others."""
     for name, expected, example in (("NAME", str, '"sent"'), ("VERSION", int, "1")):
         if type(getattr(kind, name, None)) is not expected:
             raise InvalidArgument(
@@ -72,14 +72,14 @@ def check_kind(kind: type[Projection]) -> None:
 
 
 def seal(kind: type[Projection], projection: Projection, run_id: str, seq: int, chain: str) -> Checkpoint:
-    """A checkpoint of a projection that has folded the run up to `seq`, whose event's hash is `chain`."""
+    """Return a checkpoint of a projection that has folded the run up to `seq`, whose event's hash is `chain`."""
     content = {"run_id": run_id, "seq": seq, "hash": chain, "fold": fold_name(kind), "state": projection.dump()}
     text = dump_bytes(content)
     return Checkpoint(run_id, seq, fold_name(kind), digest_of(text).encode() + b"\n" + text)
 
 
 def unseal(kind: type[Projection], checkpoint: Checkpoint, chain: str | None) -> Projection:
-    """The projection in a checkpoint. Raises InvalidArgument, saying what is wrong with it."""
+    """Return the projection in a checkpoint. Raises InvalidArgument, saying what is wrong with it."""
     digest, _, text = checkpoint.body.partition(b"\n")
     if digest != digest_of(text).encode():
         raise InvalidArgument("its own hash doesn't match: it was damaged")
@@ -104,14 +104,17 @@ def unseal(kind: type[Projection], checkpoint: Checkpoint, chain: str | None) ->
 
 
 def hash_at(store: Reading, run_id: str, seq: int) -> str | None:
-    """The hash of the event at a seq, or None if there is none."""
+    """Return the hash of the event at a seq, or None if there is none."""
     return next((record.hash for record in store.read(run_id, seq - 1, seq)), None)
 
 
 def newest(
     store: Store, kind: type[Projection], run_id: str, upto: int | None = None
 ) -> tuple[Projection, int, str] | None:
-    """The newest usable checkpoint up to `upto`: (projection, seq, hash of its event). Warns of each it drops."""
+    """Return the newest usable checkpoint up to `upto`: (projection, seq, hash of its event).
+
+    Warns of each it drops.
+    """
     for checkpoint in of_fold(store, kind, run_id, upto):
         chain = hash_at(store, run_id, checkpoint.seq)
         try:
@@ -125,7 +128,7 @@ def newest(
 
 
 def problem(store: Store, checkpoint: Checkpoint) -> str | None:
-    """Why a checkpoint of a run's state isn't used, or None."""
+    """Return why a checkpoint of a run's state isn't used, or None."""
     try:
         unseal(RunState, checkpoint, hash_at(store, checkpoint.run_id, checkpoint.seq))
     except InvalidArgument as error:
@@ -134,13 +137,13 @@ def problem(store: Store, checkpoint: Checkpoint) -> str | None:
 
 
 def of_fold(store: Store, kind: type[Projection], run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
-    """The checkpoints that a fold of this name has made, of whatever version, newest first."""
+    """Yield the checkpoints that a fold of this name has made, of whatever version, newest first."""
     name = f"{kind.NAME}:"
     return (checkpoint for checkpoint in store.checkpoints(run_id, upto) if checkpoint.fold.startswith(name))
 
 
 def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
-    """Keep a checkpoint; a failure is a warning, since the log has all that is in it. Gives whether it was kept."""
+    """Keep a checkpoint; return whether it was kept. A failure is a warning, since the log has all that is in it."""
     if len(checkpoint.body) > checkpoint_warn_bytes:
         warn(
             f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} has {len(checkpoint.body)} bytes, "
@@ -155,12 +158,12 @@ def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
 
 
 def warn(text: str) -> None:
-    """Say it once for each place."""
+    """Warn of it once for each place."""
     warnings.warn(text, CheckpointWarning, stacklevel=3)
 
 
 def summary(state: RunState) -> dict[str, Any]:
-    """What a checkpoint says, for people: where the run is, what it knows, what it has spent.
+    """Return what a checkpoint says, for people: where the run is, what it knows, what it has spent.
 
     {run_id, step_index, next_index, completed, status, message_range [first, last] of seqs or None, working_memory,
     tokens_spent, cost_spent {currency: text}, prompt_fingerprint, last_error, committed_at}.

@@ -19,7 +19,7 @@ from . import checkpoints
 
 
 def context_records(store: Store, run_id: str, upto: int | None = None) -> Iterator[RecordedEvent]:
-    """The events that `transcript.messages` needs of a run and of those that it goes on from, in order."""
+    """Yield the events that `transcript.messages` needs of a run and of those that it goes on from, in order."""
     parts: list[tuple[str, int | None]] = [(run_id, upto)]
     while (first := next(iter(store.read(parts[-1][0], 0, 1)), None)) is not None:
         queued = first.event
@@ -31,7 +31,7 @@ def context_records(store: Store, run_id: str, upto: int | None = None) -> Itera
 
 
 def begin(store: Store, queued: e.RunQueued | None) -> RunState:
-    """The state before the first event of a run: nothing, or what its base is for it. Raises CorruptLog."""
+    """Return the state before the first event of a run: nothing, or what its base is for it. Raises CorruptLog."""
     if queued is None or queued.base is None or queued.link is None:
         return RunState.initial()
     run_id, seq, digest = queued.base["run_id"], queued.base["seq"], queued.base["hash"]
@@ -42,13 +42,13 @@ def begin(store: Store, queued: e.RunQueued | None) -> RunState:
 
 
 def first(reading: Reading, run_id: str) -> e.RunQueued | None:
-    """The run.queued of a run, or None."""
+    """Return the run.queued of a run, or None."""
     record = next(iter(reading.read(run_id, 0, 1)), None)
     return record.event if record is not None and isinstance(record.event, e.RunQueued) else None
 
 
 def checked_seq(head: Head, at: int | None) -> int:
-    """The seq of an event that the run has, the newest for None. Raises InvalidArgument if it has no such event."""
+    """Return the seq of an event of the run, the newest for None. Raises InvalidArgument if it has no such event."""
     if at is None:
         return head.head_seq
     if type(at) is not int or not 1 <= at <= head.head_seq:
@@ -59,9 +59,10 @@ def checked_seq(head: Head, at: int | None) -> int:
 def start(
     store: Store, reading: Reading, run_id: str, upto: int, *, whole: bool = False
 ) -> tuple[RunState, int, str | None]:
-    """Where a fold up to the event `upto` begins: a state, the seq that it stands at, and the chain's hash there.
+    """Return where a fold up to the event `upto` begins: a state, its seq, and the chain's hash there.
 
-    That is the newest usable checkpoint; where there is none, or `whole` wants none, the state before the first event.
+    That is the newest usable checkpoint. If there is none, or `whole` wants none, it is the state before the first
+    event.
     """
     found = None if whole else checkpoints.newest(store, RunState, run_id, upto)
     if found is not None and isinstance(found[0], RunState):
@@ -72,7 +73,7 @@ def start(
 def load(
     store: Store, reading: Reading, run_id: str, upto: int, *, force: bool = False, whole: bool = False
 ) -> tuple[RunState, int]:
-    """The state after the event `upto`, the chain verified, and the seq of the checkpoint that was used (0: none).
+    """Return the state after the event `upto`, the chain verified, and the seq of the checkpoint used (0: none).
 
     Events come from `reading` (a transaction, or the store), checkpoints from the store; `whole` uses none. Raises
     CorruptLog, Unfoldable.
@@ -82,7 +83,10 @@ def load(
 
 
 def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
-    """The events with after < seq <= upto, the chain behind `chain` verified, up to the last one. Raises CorruptLog."""
+    """Yield the events with after < seq <= upto, the chain behind `chain` verified, to the last one.
+
+    Raises CorruptLog.
+    """
     last = after
     for record in verified(reading.read(run_id, after, upto), run_id, after, chain):
         last = record.seq
@@ -92,7 +96,7 @@ def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | N
 
 
 def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:
-    """The event of a run at a seq, or None; a seq of 0 and below counts back in the run that it goes on from."""
+    """Return the event of a run at a seq, or None; a seq of 0 and below counts back in the run that it goes on from."""
     while seq < 1:
         queued = first(reading, run_id)
         if queued is None or queued.base is None:
@@ -102,9 +106,9 @@ def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:
 
 
 def args_reader(store: Store, reading: Reading, run_id: str) -> Callable[[int], object]:
-    """Gives the args of the tool.started at a seq of a run, as `event_at` counts; None if there is none.
+    """Return a function from the seq of a tool.started, as `event_at` counts, to its args; None if there is none.
 
-    Args that are held out of line are read from the store; where the blob is missing, its reference is given.
+    Args that are held out of line are read from the store; where the blob is missing, its reference is returned.
     """
 
     def args_at(seq: int) -> object:
@@ -115,13 +119,13 @@ def args_reader(store: Store, reading: Reading, run_id: str) -> Callable[[int], 
 
 
 def filled(store: Store, value: object) -> object:
-    """A value, read from its blob if it is held out of line and its blob is there."""
+    """Return a value, read from its blob if it is held out of line and its blob is there."""
     body = store.blob(value.sha256) if isinstance(value, BlobRef) else None
     return value if body is None else loads(body)
 
 
 def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
-    """A record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
+    """Return a record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
     plan = plan_of(type(record.event)) if record.event.BLOBS else ()
     refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
     if not refs:

@@ -1,6 +1,6 @@
 """Leases: one heartbeat thread per journal extends those of all runs that it owns.
 
-A lease is counted in seconds since boot, through suspends, which no clock that is set back can stretch. Who loses it is
+A lease is counted in seconds since boot, through suspends: no clock that is set back can stretch it. Who loses it is
 fenced by the epoch of the next claim, whatever this thread does; the heartbeat only keeps others from claiming too
 early. Directly before a call the owner looks at its own clock: a lease that may have run out while this process was
 stopped is renewed first, in the store, where whoever took over is found.
@@ -21,7 +21,7 @@ from runjournal.log.store import Store
 
 
 class LeaseWarning(UserWarning):
-    """A heartbeat couldn't be written: the lease runs on, and out if that goes on."""
+    """A heartbeat couldn't be written. The lease goes on, and runs out if no later heartbeat is written."""
 
 
 class Lease(NamedTuple):
@@ -57,7 +57,7 @@ class Leases:
             self._drop(run_id, epoch)
 
     def ensure(self, run_id: str, epoch: int) -> bool:
-        """Whether the run is ours now: by this process's clock, or, when that isn't sure, by renewing the lease.
+        """Return whether the run is ours now: by this process's clock, or, when that isn't sure, by renewing the lease.
 
         Raises StoreError if that can't be known.
         """
@@ -69,7 +69,7 @@ class Leases:
         return self._renew(run_id, epoch)
 
     def holds(self, run_id: str) -> bool:
-        """Whether a lease of this run is kept here."""
+        """Return whether a lease of this run is kept here."""
         return run_id in self._held
 
     def _drop(self, run_id: str, epoch: int) -> None:
@@ -110,7 +110,7 @@ class Leases:
             warnings.warn(f"run {run_id}: its heartbeat couldn't be written: {error}", LeaseWarning, stacklevel=2)
 
     def _renew(self, run_id: str, epoch: int) -> bool:
-        """Extend the lease in the store; False if it is another owner's, or nobody's to extend."""
+        """Extend the lease in the store; return False if it is another owner's, or nobody's to extend."""
         now = self._clock.boottime_s()
         if not self._store.heartbeat(run_id, epoch, now + lease_s, now):
             self._drop(run_id, epoch)

@@ -26,7 +26,10 @@ class Ownership:
         self.appender = appender(store, store.clock, policy, process, self.leases.holds)
 
     def live(self, run_id: str) -> RunState:
-        """The folded state of a run that is owned here, as of the owner's last append; not a copy: leave it be."""
+        """Return the folded state of a run that is owned here, as of the owner's last append.
+
+        Don't change it: it is no copy.
+        """
         return self.appender.live(run_id)
 
     def forget(self, run_ids: Iterable[str]) -> None:
@@ -35,7 +38,7 @@ class Ownership:
             self.appender.forget(run_id)
 
     def filled(self, record: RecordedEvent) -> RecordedEvent:
-        """The record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
+        """Return the record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
         return folding.filled_record(self.store, record)
 
     def close(self) -> None:

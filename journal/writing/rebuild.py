@@ -18,7 +18,7 @@ Progress = Callable[[int], None]
 
 
 def rebuild(store: Store, progress: Progress | None = None) -> int:
-    """Make the rows of the runs and the index tables again, in one transaction; gives the number of runs.
+    """Make the rows of the runs and the index tables again, in one transaction; return the number of runs.
 
     An epoch is never lowered, so that an owner who was fenced stays so. Raises NotAllowed while a run has a living
     owner, Unfoldable at an event that can't be read: then nothing is changed.
@@ -61,7 +61,7 @@ def _write(tx: Transaction, run_id: str, store: Store, progress: Progress | None
 
 
 def _kept(head: Head, before: Head | None) -> Head:
-    """What isn't in the events is kept: the lease as the heartbeat left it, and an epoch that is higher."""
+    """Return the head with what isn't in the events: the lease as the heartbeat left it, and a higher epoch."""
     if before is None:
         return head
     head = head._replace(epoch=max(head.epoch, before.epoch))
