@@ -18,7 +18,7 @@ from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .head import Head
 from .limits import checkpoint_stretch_events, read_page_events_max
-from .store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown, Write, read
+from .store import Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read
 from .tables import DERIVED, INDEX, STATE
 
 T = TypeVar("T")
@@ -425,6 +425,10 @@ class MemoryStore(_Reads):
         column = INDEX[table].run_place
         yield from (tuple(row) for row in self._sorted(table) if run_id in (None, row[column]))
 
+    def check_place(self) -> None:
+        """Nothing: what lies in memory is nowhere else."""
+        self._check()
+
     def data_version(self) -> int:
         """A number that changes with each commit."""
         self._check()
@@ -437,6 +441,11 @@ class MemoryStore(_Reads):
     def backup(self, target: str) -> None:
         """Raise InvalidArgument: there is no file to copy."""
         raise InvalidArgument("backup: a store in memory has no file; use a SQLite store")
+
+    def faults(self) -> list[Fault]:
+        """None: there is nothing that another program could have changed."""
+        self._check()
+        return []
 
     def info(self) -> dict[str, Any]:
         """What there is to know of the place: counts."""

@@ -36,6 +36,8 @@ from .errors import (
 from .limits import busy_wait_s as busy_wait_default_s
 from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_errors import closed, translate, translated
+from .sqlite_files import Files
+from .sqlite_parts import check_tables, faults
 from .sqlite_place import (
     check_engine,
     check_file_system,
@@ -48,9 +50,10 @@ from .sqlite_place import (
     value,
 )
 from .sqlite_reads import SQLiteWideReads
-from .sqlite_schema import MIGRATIONS, check_header, copy, migrate
+from .sqlite_copy import copy
+from .sqlite_schema import MIGRATIONS, check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
-from .store import Checkpoint, Transaction
+from .store import Checkpoint, Fault, Transaction
 
 T = TypeVar("T")
 
@@ -132,8 +135,6 @@ class SQLiteStore(SQLiteWideReads):
             check_file_system(self._path, mountinfo())
         with _opening, translated(self._path):
             self._writer = self._open(create)
-        found = Path(self._path).stat()
-        self._identity = (os.path.realpath(self._path), found.st_dev, found.st_ino)
         self._heart: apsw.Connection | None = None
         self._watcher: apsw.Connection | None = None
         self._writer.set_wal_hook(self._on_commit)
@@ -148,10 +149,12 @@ class SQLiteStore(SQLiteWideReads):
                 f"{self._path} is empty, expected a store; name another file, or remove it and make a new one"
             )
         try:
-            writer = self._connect()
+            writer = self._added()
             try:
                 migrate(writer, self._path)
                 switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
+                check_tables(writer, self._path)
+                self._files = Files(self._path, writer)
                 # Now it is known to be ours to change: closing may move what the WAL holds into the file.
                 writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             except BaseException:
@@ -161,9 +164,18 @@ class SQLiteStore(SQLiteWideReads):
             raise NotAStore(f"{self._path} is damaged ({error}); it was not touched, restore a backup") from error
         return writer
 
-    def _connect(self) -> apsw.Connection:
+    def _added(self) -> apsw.Connection:
         connection = connect(self._path, self._busy_wait_s)
         self.connections.append(connection)
+        return connection
+
+    def _connect(self) -> apsw.Connection:
+        connection = self._added()
+        try:
+            self._files.check("nothing was read or written")  # else this one has opened another file than the writer
+        except BaseException:
+            self._disconnect(connection)
+            raise
         return connection
 
     def _disconnect(self, connection: apsw.Connection) -> None:
@@ -214,6 +226,7 @@ class SQLiteStore(SQLiteWideReads):
         try:
             self._check()
             self._refuse_if_poisoned()
+            self._files.check_main()
             writer = self._writer
             if durable is not self._durable:
                 writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
@@ -242,6 +255,8 @@ class SQLiteStore(SQLiteWideReads):
             if self._writer.in_transaction:
                 self._roll_back()
             raise
+        # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
+        self._files.check("what was committed just now went into the file that was there, and counts for nothing here")
         if self._wal_pages >= wal_autocheckpoint_pages:
             self._checkpoint()
 
@@ -276,11 +291,11 @@ class SQLiteStore(SQLiteWideReads):
             self._poison()
 
     def _poison(self) -> None:
-        _poisoned.add(self._identity)
+        _poisoned.add(self._files.identity)
         self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def _refuse_if_poisoned(self) -> None:
-        if _poisoned and self._identity in _poisoned:
+        if _poisoned and self._files.identity in _poisoned:
             raise StorePoisoned(
                 f"{self._path}: an earlier commit of this process has an unknown outcome; nothing more is written, "
                 "restart the process"
@@ -330,6 +345,7 @@ class SQLiteStore(SQLiteWideReads):
         """
         self._check()
         self._refuse_if_poisoned()
+        self._files.check()
         with self._heart_lock, translated(self._path):
             self._check()
             if self._heart is None:
@@ -337,6 +353,11 @@ class SQLiteStore(SQLiteWideReads):
                 self._heart.execute("PRAGMA synchronous = NORMAL")
             self._heart.execute(_HEARTBEAT, (lease_until, at, run_id, epoch))
             return self._heart.changes() == 1
+
+    def check_place(self) -> None:
+        """Raise StoreReplaced if a file of the store was deleted, moved or replaced since it was opened."""
+        self._check()
+        self._files.check()
 
     # Reading.
 
@@ -366,8 +387,12 @@ class SQLiteStore(SQLiteWideReads):
                 self._disconnect(self._idle.pop())
 
     def data_version(self) -> int:
-        """A number that changes when another connection commits, of this process or another one."""
+        """A number that changes when another connection commits, of this process or another one.
+
+        Raises StoreReplaced where nobody would ever commit to the file again.
+        """
         self._check()
+        self._files.check("nothing more will come")
         with self._watch_lock, translated(self._path):
             self._check()
             if self._watcher is None:
@@ -413,6 +438,11 @@ class SQLiteStore(SQLiteWideReads):
             raise InvalidArgument(f"backup: {target} exists; name a new file")
         copy(self._path, str(Path(target).absolute()))
 
+    def faults(self) -> list[Fault]:
+        """What of the file isn't as this version makes it: its schema, and what no run's events tell."""
+        with translated(self._path):
+            return self._use(faults)
+
     def info(self) -> dict[str, Any]:
         """What there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
 
@@ -438,7 +468,7 @@ class SQLiteStore(SQLiteWideReads):
             "busy_wait_s": self._busy_wait_s,
             "file_bytes": _size(self._path),
             "wal_bytes": _size(f"{self._path}-wal"),
-            "poisoned": self._identity in _poisoned,
+            "poisoned": self._files.identity in _poisoned,
             **found,
         }
 
@@ -464,7 +494,7 @@ class SQLiteStore(SQLiteWideReads):
                         self._disconnect(connection)
                 self._heart = self._watcher = None
             self._close_idle()
-            if self._identity in _poisoned:
+            if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
                 with suppress(apsw.Error):  # another process reads or writes: it will do this when it closes

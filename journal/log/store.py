@@ -76,6 +76,25 @@ class Import(NamedTuple):
     taken: str
 
 
+class Fault(NamedTuple):
+    """What of a store's tables isn't as this version makes it, by name: `part` is `trigger events_not_updated`.
+
+    `what` says how it differs. `own` is a table or index that the store's user has made, which is no fault.
+    """
+
+    part: str
+    what: str
+    own: bool = False
+
+
+class BadRow(NamedTuple):
+    """A row that was left out because it can't be read: of which table, by name or number, and what is wrong."""
+
+    table: str
+    name: str
+    what: str
+
+
 @dataclass(slots=True)
 class Write:
     """All that one append adds to one run: consecutive events, the new head, and the rows of the index tables.
@@ -271,8 +290,15 @@ class Store(Reading, Protocol):
         """Extend the lease of a running run if `epoch` is still its; gives whether it was."""
         ...
 
+    def check_place(self) -> None:
+        """Raise StoreReplaced if what is written now would go where nobody finds it: its file is gone, or another one.
+
+        It is asked directly before each call that leaves the process, so it must cost little.
+        """
+        ...
+
     def data_version(self) -> int:
-        """A number that changes when another connection commits."""
+        """A number that changes when another connection commits. Raises StoreReplaced as `check_place`."""
         ...
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -281,6 +307,10 @@ class Store(Reading, Protocol):
 
     def backup(self, target: str) -> None:
         """A copy that is a store of its own, complete and verified, while writers go on. The target must not exist."""
+        ...
+
+    def faults(self) -> list[Fault]:
+        """What of the store's tables isn't as this version makes it, and what the store's user has made beside them."""
         ...
 
     def info(self) -> dict[str, Any]:
