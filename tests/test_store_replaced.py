@@ -88,9 +88,8 @@ def test_append_into_a_lost_file_is_refused(path: Path, lose: Callable[[Path], N
 @lossy
 def test_file_lost_inside_a_transaction(path: Path, lose: Callable[[Path], None]) -> None:
     """What was committed into a file that was lost in between is not acknowledged."""
-    with SQLiteStore(path, clock=FakeClock()) as store:
-        with pytest.raises(StoreReplaced, match="counts for nothing"):
-            store.transact(lambda _: lose(path), durable=True)
+    with SQLiteStore(path, clock=FakeClock()) as store, pytest.raises(StoreReplaced, match="counts for nothing"):
+        store.transact(lambda _: lose(path), durable=True)
 
 
 @lossy
@@ -98,7 +97,7 @@ def test_run_stops_before_its_next_effect(path: Path, lose: Callable[[Path], Non
     """An agent whose store goes away sends nothing more."""
     sent: list[str] = []
 
-    def agent(run):  # noqa: ANN001, ANN202 - an agent
+    def agent(run):
         run.do("first", sent.append, "first")
         lose(path)
         run.do("second", sent.append, "second")

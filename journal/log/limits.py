@@ -145,6 +145,8 @@ unknown_types_max: Final = 1_000
 """Unknown types of events that an audit reports, each once; others go unreported."""
 disk_free_bytes_min: Final = 256 * 1024 * 1024
 """Less room than this on the disk of the store is a finding of `doctor`."""
+doctor_audit_events_max: Final = 100_000
+"""In a store of more events `doctor` doesn't compare the rows beside the events with these; `audit` does."""
 runs_named_max: Final = 10
 """Runs that one check of `doctor` names; of the others it tells the number."""
 

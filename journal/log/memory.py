@@ -415,6 +415,10 @@ class MemoryStore(_Reads):
             if each.run_id == run_id and (upto is None or each.seq <= upto):
                 yield each
 
+    def checkpoint_runs(self) -> Iterator[str]:
+        """Every run that a checkpoint is noted for, each once."""
+        yield from dict.fromkeys(each.run_id for each in self._sorted("checkpoints"))
+
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
 

@@ -35,6 +35,7 @@ from .errors import (
 )
 from .limits import busy_wait_s as busy_wait_default_s
 from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
+from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
 from .sqlite_files import Files
 from .sqlite_parts import check_tables, faults
@@ -50,7 +51,6 @@ from .sqlite_place import (
     value,
 )
 from .sqlite_reads import SQLiteWideReads
-from .sqlite_copy import copy
 from .sqlite_schema import MIGRATIONS, check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
 from .store import Checkpoint, Fault, Transaction

@@ -65,10 +65,9 @@ def check_tables(connection: apsw.Connection, path: str) -> None:
     for key, part in expected().items():
         if part.type != "table" or found.get(key) == part._replace(has_rows=True):
             continue
-        other = next((each for each in found.values() if each.name == part.name), None)
-        what = (
-            "is missing" if other is None else f"is a {other.type}" if other.type != "table" else "has another schema"
-        )
+        what = "is missing"
+        if (other := next((each for each in found.values() if each.name == part.name), None)) is not None:
+            what = f"is a {other.type}" if other.type != "table" else "has another schema"
         raise NotAStore(
             f"{path}: the table {part.name} {what}; it was not touched: restore a backup, or undo what was done to it"
         )
@@ -79,9 +78,9 @@ def faults(connection: apsw.Connection) -> list[Fault]:
     found = [*_schema(_parts(connection))]
     count, first, last = connection.execute(_POSITIONS).fetchall()[0]
     if (first, last) != (1, count):
-        found.append(Fault("table events", f"it has {count} events at the positions {first} to {last}"))
+        found.append(Fault("positions", "table events", f"it has {count} events at the positions {first} to {last}"))
     if connection.execute(_META).fetchall()[0][0]:
-        found.append(Fault("table meta", "it has a row that this version doesn't write"))
+        found.append(Fault("schema", "table meta", "it has a row that this version doesn't write"))
     return found
 
 
@@ -89,16 +88,17 @@ def _schema(found: dict[tuple[str, str], Part]) -> Iterator[Fault]:
     for key, part in expected().items():
         actual = found.get(key)
         if actual is None:
-            yield Fault(f"{part.type} {part.name}", "it is missing")
+            yield Fault("schema", f"{part.type} {part.name}", "it is missing")
         elif (actual.table, actual.sql) != (part.table, part.sql):
-            yield Fault(f"{part.type} {part.name}", "its text isn't that of the migrations")
+            yield Fault("schema", f"{part.type} {part.name}", "its text isn't that of the migrations")
     for key, part in found.items():
         if key in expected():
             continue
         virtual = part.type == "table" and not part.has_rows
         theirs = part.type in ("table", "index") and not virtual and part.table.lower() not in ALL
         what = "it was made by the store's user" if theirs else "this version makes none of this name"
-        yield Fault(f"{'virtual ' if virtual else ''}{part.type} {part.name}", what, own=theirs)
+        name = f"{'virtual ' if virtual else ''}{part.type} {part.name}"
+        yield Fault("schema_own" if theirs else "schema", name, what)
 
 
 def restore(connection: apsw.Connection) -> None:

@@ -43,11 +43,14 @@ _STEP_ENDS: Final = (
 )
 _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_id = ?"
 _BLOB: Final = "SELECT body FROM blobs WHERE digest = ?"
-_BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+_BLOBS_PAGE: Final = (
+    "SELECT digest, iif(bytes = length(body), bytes, -1) FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+)
 _CHECKPOINT_BEFORE: Final = (
     "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND (seq, fold) < (?, ?) "
     "ORDER BY seq DESC, fold DESC LIMIT 1"
 )
+_CHECKPOINT_RUNS: Final = "SELECT DISTINCT run_id FROM checkpoints"
 _BORN: Final = "SELECT position, run_id FROM events WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
 _RUN_IDS: Final = "SELECT DISTINCT run_id FROM events"
 _TYPE_COUNTS: Final = "SELECT type, count(*) FROM events WHERE run_id = ? AND seq <= ? GROUP BY type ORDER BY type"
@@ -267,7 +270,7 @@ class SQLiteWideReads(SQLiteReads):
         return rows[0][0] if rows else None
 
     def blob_digests(self) -> Iterator[tuple[str, int]]:
-        """(digest, bytes) of every blob, by digest."""
+        """(digest, bytes) of every blob, by digest; -1 for one whose stored length isn't that of its bytes."""
         after = ""
         while page := self._rows(_BLOBS_PAGE, (after, read_page_events_max)):
             yield from ((digest, size) for digest, size in page)
@@ -280,6 +283,10 @@ class SQLiteWideReads(SQLiteReads):
             found = Checkpoint._make(rows[0])
             yield found
             before = (found.seq, found.fold)
+
+    def checkpoint_runs(self) -> Iterator[str]:
+        """Every run that a checkpoint is noted for, each once."""
+        yield from (run_id for (run_id,) in self._rows(_CHECKPOINT_RUNS))
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.

@@ -79,12 +79,12 @@ class Import(NamedTuple):
 class Fault(NamedTuple):
     """What of a store's tables isn't as this version makes it, by name: `part` is `trigger events_not_updated`.
 
-    `what` says how it differs. `own` is a table or index that the store's user has made, which is no fault.
+    `code` is that of the finding, `schema`, `positions`, or `schema_own`: what the store's user has made, no fault.
     """
 
+    code: str
     part: str
     what: str
-    own: bool = False
 
 
 class BadRow(NamedTuple):
@@ -264,11 +264,15 @@ class Store(Reading, Protocol):
         ...
 
     def blob_digests(self) -> Iterator[tuple[str, int]]:
-        """(digest, bytes) of every blob."""
+        """(digest, bytes) of every blob; -1 for one whose stored length isn't that of its bytes."""
         ...
 
     def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
         """The run's checkpoints, newest first."""
+        ...
+
+    def checkpoint_runs(self) -> Iterator[str]:
+        """Every run that a checkpoint is noted for, each once."""
         ...
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:

@@ -302,7 +302,38 @@ def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[F
     known = set(ids)
     for table in INDEX:
         yield from _strays(store, table, known)
+    yield from _stray_checkpoints(store, known)
     yield from _unused(store, digests)
+    yield from store_faults(store)
+
+
+def store_faults(store: Store) -> Iterator[Finding]:
+    """What of the store's tables isn't as this version makes it, whatever they hold; `db rebuild` mends what is ours.
+
+    Raises StoreBusy, StoreClosed.
+    """
+    try:
+        for fault in store.faults():
+            next_ = "runjournal doctor" if fault.code == "schema_own" else REBUILD
+            yield finding(fault.code, "", None, f"{shown(fault.part)[1:-1]}: {fault.what}", next_)
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"the schema can't be read ({type(error).__name__})"
+        yield finding("row_unreadable", "", None, what, "runjournal doctor")
+
+
+def _stray_checkpoints(store: Store, known: set[str]) -> Iterator[Finding]:
+    try:
+        for run_id in store.checkpoint_runs():
+            if run_id not in known and store.head(run_id) is None:
+                what = "table checkpoints: a row is of a run that isn't in the store"
+                yield finding("checkpoint_orphan", run_id, None, what, command("checkpoint prune", run_id))
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"the table checkpoints can't be read ({type(error).__name__})"
+        yield finding("row_unreadable", "", None, what, "runjournal doctor")
 
 
 def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
@@ -326,6 +357,9 @@ def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
 def _unused(store: Store, digests: set[bytes]) -> Iterator[Finding]:
     try:
         for digest, size in store.blob_digests():
+            if size < 0:
+                what = f"table blobs: the length of sha256:{shown(digest)[1:-1]} isn't that of its bytes"
+                yield finding("blob_bytes", "", None, what, "runjournal doctor")
             if not re.fullmatch(r"[0-9a-f]{64}", digest) or bytes.fromhex(digest) not in digests:
                 what = f"no event refers to the blob sha256:{shown(digest)[1:-1]} of {size} bytes"
                 yield finding("blob_unused", "", None, what, "runjournal doctor")
