@@ -17,6 +17,8 @@ event_data_bytes_max: Final = 1024 * 1024
 """The inline JSON of one event, after blobs were taken out."""
 blob_bytes_max: Final = 256 * 1024 * 1024
 """One value held as a blob."""
+row_int_max: Final = 2**53
+"""A larger seq, epoch or process id in a row of `runs` is damage: the row is left out, and told of."""
 run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512

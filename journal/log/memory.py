@@ -18,7 +18,7 @@ from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .head import Head
 from .limits import checkpoint_stretch_events, read_page_events_max
-from .store import Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read
+from .store import BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
 from .tables import DERIVED, INDEX, STATE
 
 T = TypeVar("T")
@@ -342,8 +342,9 @@ class MemoryStore(_Reads):
         since: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
+        bad: Callable[[BadRow], None] = warn_of,
     ) -> list[Head]:
-        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; none of them is bad."""
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
         found = [

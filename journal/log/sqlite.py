@@ -46,6 +46,7 @@ from .sqlite_place import (
     check_utf8,
     connect,
     create_file,
+    make_private,
     mountinfo,
     switch_to_wal,
     value,
@@ -144,10 +145,13 @@ class SQLiteStore(SQLiteWideReads):
             create_file(self._path)
         elif not Path(self._path).exists():
             raise StoreUnavailable(f"{self._path}: there is no such file, expected a store; create=True makes one")
-        if not check_header(self._path) and not create:
+        there = check_header(self._path)
+        if not there and not create:
             raise NotAStore(
                 f"{self._path} is empty, expected a store; name another file, or remove it and make a new one"
             )
+        if not there:
+            make_private(self._path)
         try:
             writer = self._added()
             try:
@@ -155,6 +159,9 @@ class SQLiteStore(SQLiteWideReads):
                 switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
                 check_tables(writer, self._path)
                 self._files = Files(self._path, writer)
+                if not there:
+                    for name in self._files.beside:
+                        make_private(name)
                 # Now it is known to be ours to change: closing may move what the WAL holds into the file.
                 writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             except BaseException:

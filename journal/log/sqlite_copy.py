@@ -10,8 +10,9 @@ from pathlib import Path
 from threading import get_ident
 
 from .errors import StoreError, StoreUnavailable
+from .private import open_new
 from .sqlite_errors import translated
-from .sqlite_place import connect, create_file, value
+from .sqlite_place import connect, value
 
 
 def copy(path: str, target: str) -> None:
@@ -21,7 +22,10 @@ def copy(path: str, target: str) -> None:
     StoreUnavailable if the target exists, CorruptLog if the copy isn't sound, and what `translate` gives.
     """
     unfinished = f"{target}.unfinished-{os.getpid()}-{get_ident()}"
-    create_file(unfinished)
+    try:
+        os.close(open_new(unfinished))  # never one that is there: whose it is isn't known
+    except OSError as error:
+        raise StoreUnavailable(f"{unfinished}: {error.strerror}; choose another name or place") from error
     try:
         with translated(path):
             source = connect(path, 0.0)

@@ -44,6 +44,8 @@ class Files:
             raise self._replaced(path, "while it was being opened")
         self.identity = (self._real, *self._main)
         """The real path, device and inode of the database."""
+        self.beside = [name for name, inode in self._beside if inode is not None]
+        """The names of the other two."""
 
     def check(self, after: str = "") -> None:
         """Raise StoreReplaced unless each name means the file that is open; `after` says what has been done before."""

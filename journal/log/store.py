@@ -7,6 +7,7 @@ nothing is written. Who may append what is in `authority.py`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -93,6 +94,16 @@ class BadRow(NamedTuple):
     table: str
     name: str
     what: str
+
+
+class RowWarning(UserWarning):
+    """A row was left out because it can't be read; the others are there."""
+
+
+def warn_of(row: BadRow) -> None:
+    """Say once of a row that was left out."""
+    text = f"the row {row.name} of table {row.table} can't be read ({row.what}) and is left out; next: runjournal audit"
+    warnings.warn(text, RowWarning, stacklevel=2)
 
 
 @dataclass(slots=True)
@@ -228,8 +239,13 @@ class Store(Reading, Protocol):
         since: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
+        bad: Callable[[BadRow], None] = warn_of,
     ) -> list[Head]:
-        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at.
+
+        `bad` is told of each row that can't be read, maybe twice; there may be more behind fewer heads than `limit`,
+        and none behind no head.
+        """
         ...
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
@@ -350,11 +366,19 @@ def all_heads(
     parent: str | None = None,
     prefix: str = "",
     since: str | None = None,
+    bad: Callable[[BadRow], None] = warn_of,
 ) -> Iterator[Head]:
     """Every head that `Store.heads` finds, page by page."""
     after: tuple[str, str] | None = None
     while page := store.heads(
-        status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=read_page_heads_max
+        status=status,
+        kind=kind,
+        parent=parent,
+        prefix=prefix,
+        since=since,
+        after=after,
+        limit=read_page_heads_max,
+        bad=bad,
     ):
         yield from page
         after = (page[-1].queued_at, page[-1].run_id)

@@ -16,11 +16,11 @@ import orjson
 
 from runjournal.log import owner
 from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
-from runjournal.log.codec import digest_of
-from runjournal.log.errors import InvalidArgument, JournalError, RunNotFound, StoreBusy
+from runjournal.log.codec import RUN_ID, digest_of
+from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, RunNotFound, StoreBusy
 from runjournal.log.head import Head
 from runjournal.log.limits import blobs_checked_max
-from runjournal.log.store import Checkpoint, Store, all_heads
+from runjournal.log.store import BadRow, Checkpoint, Store, all_heads
 from runjournal.log.tables import DERIVED, INDEX
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
@@ -83,7 +83,8 @@ def _head(store: Store, run_id: str) -> tuple[Head | None, list[Finding]]:
     except StoreBusy:
         raise
     except DAMAGE as error:
-        what = f"the run's row can't be read ({type(error).__name__})"
+        why = error.what if isinstance(error, CorruptLog) else type(error).__name__
+        what = f"the run's row can't be read ({why})"
         return None, [finding("row_unreadable", run_id, None, what, REBUILD)]
 
 
@@ -374,7 +375,9 @@ def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
     """The ids of all runs that have a row or an event, sorted."""
     ids: set[str] = set()
     problems: list[Finding] = []
-    for source in ((head.run_id for head in all_heads(store)), store.run_ids()):
+    bad: dict[BadRow, None] = {}
+    heads = all_heads(store, bad=lambda row: bad.update({row: None}))
+    for source in ((head.run_id for head in heads), store.run_ids()):
         try:
             ids.update(source)
         except StoreBusy:
@@ -382,4 +385,14 @@ def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
         except DAMAGE as error:
             what = f"the list of runs can't be read in full ({type(error).__name__})"
             problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
+    for row in bad:
+        if RUN_ID.fullmatch(row.name):
+            ids.add(row.name)  # its own audit tells
+        else:
+            what = f"table {row.table}: the row of {shown(row.name)} can't be read ({row.what})"
+            problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
+    for run_id in [each for each in ids if not RUN_ID.fullmatch(each)]:
+        ids.remove(run_id)
+        what = f"table events: {shown(run_id)} can't be the id of a run"
+        problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
     return sorted(ids), problems
