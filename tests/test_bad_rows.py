@@ -60,8 +60,8 @@ OTHERS = {
 }
 """In other tables."""
 COMMANDS = [
-    ["ls"], ["ls", "-o", "json"], ["show", "good", "--waterfall"], ["ls", "--status", "completed"], ["ls", "--tag", "a=b"],
-    ["show", "good"],
+    ["ls"], ["ls", "-o", "json"], ["ls", "--status", "completed"], ["ls", "--tag", "a=b"], ["show", "good"],
+    ["show", "good", "--waterfall"],
     ["show", "good", "-o", "json"], ["show", "good", "--events"], ["show", "good", "--calls"],
     ["show", "good", "--messages"], ["show", "good", "--tree"], ["tail"], ["tail", "-n", "99", "-o", "jsonl"],
     ["tail", "good"], ["audit"], ["audit", "good"], ["verify"], ["doctor"], ["replay", "good"],

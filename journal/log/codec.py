@@ -259,7 +259,7 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
         if type(version) is not int or type(data) is not dict:
             return UnreadableEvent(event_type, "v or data has the wrong type", body)
         cls = _known.get(event_type)
-        if not _shallow_text(body, data):
+        if not _shallow_text(body, cast("object", data)):
             return UnreadableEvent(event_type, f"it nests deeper than json_depth_max = {json_depth_max}", body)
         if cls is None:
             return UnknownEvent(event_type, version, data)
@@ -335,6 +335,7 @@ def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes) -
         )
     except (KeyError, TypeError, ValueError):
         sound, envelope, at, by, epoch, step, prev = False, _NOTHING, "", "", 0, None, None
+    event: Event
     if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
         event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
     elif sound:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
@@ -89,7 +89,8 @@ def row_fault(head: Head) -> str | None:
 
     It is about what would break whoever reads it, not about what the events say: that the audit compares.
     """
-    for name, value in zip(Head._fields, head, strict=True):
+    columns: list[tuple[str, Any]] = list(zip(Head._fields, head, strict=True))
+    for name, value in columns:
         if value is None:
             if name in _NEEDED:
                 return f"{name} is NULL"

@@ -37,7 +37,7 @@ from .limits import busy_wait_s as busy_wait_default_s
 from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
-from .sqlite_files import Files
+from .sqlite_files import Files, size
 from .sqlite_parts import check_tables, faults
 from .sqlite_place import (
     check_engine,
@@ -263,7 +263,7 @@ class SQLiteStore(SQLiteWideReads):
                 self._roll_back()
             raise
         # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
-        self._files.check("what was committed just now went into the file that was there, and counts for nothing here")
+        self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
             self._checkpoint()
 
@@ -473,8 +473,8 @@ class SQLiteStore(SQLiteWideReads):
             "driver": f"apsw {apsw.apsw_version()}",
             "schema_known": len(MIGRATIONS),
             "busy_wait_s": self._busy_wait_s,
-            "file_bytes": _size(self._path),
-            "wal_bytes": _size(f"{self._path}-wal"),
+            "file_bytes": size(self._path),
+            "wal_bytes": size(f"{self._path}-wal"),
             "poisoned": self._files.identity in _poisoned,
             **found,
         }
@@ -522,9 +522,3 @@ class SQLiteStore(SQLiteWideReads):
 
 def _authorize(action: int, *_names: str | None) -> int:
     return apsw.SQLITE_OK if action in _READ_ONLY else apsw.SQLITE_DENY
-
-
-def _size(path: str) -> int:
-    with suppress(FileNotFoundError):
-        return Path(path).stat().st_size
-    return 0

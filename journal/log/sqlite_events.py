@@ -128,19 +128,20 @@ def fetched(
     the bytes that are stored.
     """
     try:
-        return connection.execute(query, params, can_cache=can_cache).fetchall()
+        return cast("list[tuple[Any, ...]]", connection.execute(query, params, can_cache=can_cache).fetchall())
     except UnicodeDecodeError:
         cursor = connection.execute(query, params, can_cache=can_cache)
         names = [f"c{place}" for place, _ in enumerate(cursor.get_description())]
         cursor.close()
     columns = ", ".join(f"typeof({name}), iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names)
-    rows = connection.execute(f"WITH found ({', '.join(names)}) AS ({query}) SELECT {columns} FROM found", params)
+    query = f"WITH found ({', '.join(names)}) AS ({query}) SELECT {columns} FROM found"
+    rows = cast("list[tuple[Any, ...]]", connection.execute(query, params).fetchall())
     return [
         tuple(
             value.decode("utf-8", "surrogateescape") if kind == "text" else value
             for kind, value in zip(row[::2], row[1::2], strict=True)
         )
-        for row in rows.fetchall()
+        for row in rows
     ]
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import apsw
@@ -27,6 +29,13 @@ def _inode(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def size(path: str) -> int:
+    """The bytes of a file, 0 if it isn't there."""
+    with suppress(FileNotFoundError):
+        return Path(path).stat().st_size
+    return 0
 
 
 class Files:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import apsw
 
@@ -38,7 +38,8 @@ class Part(NamedTuple):
 
 def _parts(connection: apsw.Connection) -> dict[tuple[str, str], Part]:
     found: dict[tuple[str, str], Part] = {}
-    for *texts, root in connection.execute(_PARTS).fetchall():
+    rows = cast("list[tuple[Any, ...]]", connection.execute(_PARTS).fetchall())
+    for *texts, root in rows:
         kind, name, table, sql = ((text or b"").decode(errors="backslashreplace") for text in texts)
         found[kind, name] = Part(kind, name, table, sql, bool(root))
     return found
