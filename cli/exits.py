@@ -49,10 +49,15 @@ _ADVICE: Final = {
 
 
 def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
-    """Call a command; return its exit code. An error is told on stderr, as JSON if `as_json()` says so."""
+    """Call a command; return its exit code. An error is told on stderr, as JSON if `as_json()` says so.
+
+    A command that had to leave out rows which can't be read ends with FINDINGS.
+    """
+    left_out: list[str] = []
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = functools.partial(_warn, as_json)
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = functools.partial(_warn, as_json, left_out)
             result = command()
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
@@ -73,7 +78,8 @@ def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
             click.echo(line_by_line("".join(traceback.format_exception(error))), err=True)
         _tell(name, text, as_json=as_json())
         return code
-    return result if isinstance(result, int) else OK
+    code = result if isinstance(result, int) else OK
+    return FINDINGS if left_out and code == OK else code
 
 
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
@@ -111,7 +117,9 @@ def _explain(error: Exception) -> tuple[int, str, str]:
     return FAILED, "unexpected", f"{type(error).__name__}: {error}"[:500] + hint
 
 
-def _warn(as_json: Callable[[], bool], message: Warning | str, *_: Any, **__: Any) -> None:
+def _warn(as_json: Callable[[], bool], left_out: list[str], message: Warning | str, *_: Any, **__: Any) -> None:
+    if type(message).__name__ == "RowWarning":  # by name: importing it would cost each command that warns of nothing
+        left_out.append(str(message))
     click.echo(dumps({"warning": str(message)}) if as_json() else f"warning: {line(message)}", err=True)
 
 

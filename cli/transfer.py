@@ -202,8 +202,10 @@ def _is_new(app: App) -> bool:
 
 
 def _write_new(path: Path, lines: Iterable[str]) -> None:
-    """Write a new file whole, or none. Raises OSError."""
-    with path.open("x", encoding="utf-8") as file:
+    """Write a new file whole, its owner's alone, or none. Raises OSError."""
+    from runjournal.log.private import open_new
+
+    with open(open_new(path), "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor has no path
         try:
             file.writelines(lines)
             file.flush()

@@ -13,7 +13,7 @@ import orjson
 
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import Draft, check_run_id, draft
+from runjournal.log.codec import Draft, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
@@ -214,7 +214,7 @@ class Logbook:
             if word not in STATUSES:
                 raise InvalidArgument(f"status: expected one of {', '.join(STATUSES)}, got {word[:40]!r}")
         for name, text in (("kind", kind), ("parent", parent), ("since", since), ("prefix", prefix)):
-            if text is not None and not _is_utf8(text):
+            if text is not None and not is_utf8(text):
                 raise InvalidArgument(f"{name}: expected text that is UTF-8, got {ascii(text)[:60]}")
         for head in all_heads(self.store, status=status, kind=kind, parent=parent, prefix=prefix, since=since):
             if not tags or tags.items() <= orjson.loads(head.tags).items():
@@ -352,14 +352,6 @@ class Logbook:
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Write a verified copy of the store, while writers go on. The target must not exist. Raises StoreError."""
         self.store.backup(os.fspath(target))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _user() -> str:

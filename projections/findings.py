@@ -84,15 +84,30 @@ CODES: Final[Mapping[str, Code]] = {
     "checkpoint_version": Code("info", "a checkpoint was made by other versions of the folds, or by an unknown fold"),
     "checkpoint_state": Code("error", "a checkpoint verifies and holds another state than the events"),
     "import_missing": Code("info", "an imported run lacks the note of how far it was taken"),
+    "import_note": Code("error", "the note of an import isn't what the events of its run say"),
+    "import_native": Code("error", "a run of this store is noted as imported, so that nobody can claim it"),
     "import_orphan": Code("warning", "there is the note of an import whose run isn't in the store"),
     # Across runs.
     "parent_missing": Code("warning", "the parent of a run isn't in the store"),
     "child_missing": Code("warning", "a run spawned a child that isn't in the store"),
     "base_missing": Code("warning", "the run that this one goes on from isn't in the store"),
     "base_changed": Code("error", "the event that this run goes on from isn't the one that it names"),
+    "blob_bytes": Code("error", "the stored length of a blob isn't that of its bytes"),
+    "checkpoint_orphan": Code("warning", "there is a checkpoint of a run that isn't in the store"),
+    # The store.
+    "schema": Code("error", "a table, index, trigger or view isn't as this version makes it"),
+    "schema_own": Code("info", "a table or index that the store's user has made; no audit looks into it"),
+    "positions": Code("error", "the places of the events aren't 1, 2, 3 …: one was moved, or taken away"),
     "blob_unused": Code("info", "no event refers to a blob"),
 }
 """Every code that a finding can have. Codes are stable."""
+
+BESIDE: Final = frozenset(
+    {"run_row", "run_row_missing", "row_unreadable", "index_missing", "index_wrong", "index_extra"}
+    | {"import_note", "import_native", "import_orphan", "blob_bytes", "blob_damaged"}
+    | {"checkpoint_damaged", "checkpoint_state", "checkpoint_orphan"}
+)
+"""Codes of what stands beside the events, and isn't what follows from them."""
 
 
 def finding(

@@ -34,6 +34,7 @@ from runjournal.log.errors import (
     JournalError,
     StoreBusy,
     StoreFull,
+    StoreReplaced,
     StoreUnavailable,
     TooLarge,
     Unstorable,
@@ -109,6 +110,14 @@ def header(offset: int, value: int) -> Callable[[], None]:
             opened.write(value.to_bytes(4, "big"))
 
     return make
+
+
+def endless() -> None:
+    """Put a view without end in the place of a table."""
+    connection = apsw.Connection(STORE)
+    connection.execute("DROP TABLE runs; CREATE VIEW runs AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 "
+                       "FROM r) SELECT x AS run_id FROM r")  # fmt: skip
+    connection.close()
 
 
 def damaged() -> None:
@@ -195,6 +204,7 @@ CASES = [
     Case("B10", ("--db", "x\udcff.db", "import", "jsonl", "e.jsonl"), 2, ("expected UTF-8", "\\udcff", "rename it"),
          file("e.jsonl", b"".join(export_lines()))),
     case("B11", "--db postgresql://h/d ls", 2, "PostgreSQL store isn't part of this version", "use a path"),
+    case("B19", "ls", 75, "runs.db: the table runs is a view", "restore a backup", make=endless, ok=True),
     # Names and options.
     case("B20", "show none", 4, "no run 'none' in runs.db (--db)", "`runjournal --db runs.db ls` lists"),
     case("B21", "show ../x", 2, "run id '../x'", "expected 1 to 128 characters of A-Z"),
@@ -389,6 +399,28 @@ def test_b13_read_only_folder(here):
     assert f"{STORE}: " in opened.stderr
     assert "check" in opened.stderr
     assert before == files(here)
+
+
+def test_b18_lost_store(here):
+    """B18: once its file is deleted, moved or replaced, an open store acknowledges nothing more."""
+    with Journal.open(STORE) as journal:
+        Path(STORE).rename("elsewhere.db")
+        with pytest.raises(
+            StoreReplaced, match=r"runs\.db isn't the file that this process has open.*nothing was written"
+        ):
+            journal.append("alpha-1", [e.NoteAdded("lost")])
+    assert not Path(STORE).exists()
+
+
+def test_b35_row_that_cant_be_read(here):
+    """B35: a row of the table runs that can't be read is told by its id, the others are listed."""
+    connection = apsw.Connection(STORE)
+    connection.execute("UPDATE runs SET tags = '{' WHERE run_id = 'alpha-1'")
+    connection.close()
+    result = run("ls")
+    assert 3 == result.exit_code
+    assert "alpha-2" in result.stdout
+    assert "the row alpha-1 of table runs can't be read (tags isn't JSON of names and texts)" in result.stderr
 
 
 @pytest.mark.requirement("R23")

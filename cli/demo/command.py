@@ -18,6 +18,7 @@ from runjournal.cli.output import Column, table
 from runjournal.cli.safe import preview
 from runjournal.journal import Journal
 from runjournal.log.limits import demo_lives_max, demo_preview_chars_max
+from runjournal.log.private import open_new
 
 from .agent import TABLE
 from .evidence import Found, asked, bookings, checks, effects, find
@@ -81,7 +82,8 @@ def _prepare(path: Path, run_id: str) -> Path:
     folder = path.with_name(f"{path.name}-demo") / run_id
     folder.mkdir(parents=True, mode=0o700)
     for name, total in INVOICES.items():
-        (folder / name).write_text(f"Invoice: {name.removesuffix('.txt')}\nTotal: {total} EUR\n", encoding="utf-8")
+        with open(open_new(folder / name), "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor has no path
+            file.write(f"Invoice: {name.removesuffix('.txt')}\nTotal: {total} EUR\n")
     return folder
 
 

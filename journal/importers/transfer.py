@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from runjournal.log.base import NewerEvent, UnreadableEvent
-from runjournal.log.codec import check_run_id, decode
-from runjournal.log.errors import InvalidArgument
+from runjournal.log.codec import check_run_id, decode, is_utf8
+from runjournal.log.errors import CorruptLog, InvalidArgument
 from runjournal.log.head import Head, advance
 from runjournal.log.limits import checkpoint_every_events, import_chunk_events
 from runjournal.log.store import Import, Transaction, Write
@@ -77,11 +77,17 @@ def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
     """Yield the lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
     heads = [journal.head(run_id) for run_id in run_ids]
     rows = (
-        jsonl.JsonlRow(head.run_id, seq, event_type, body)
+        jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body)
         for head in heads
         for seq, _, event_type, body in journal.store.read_raw(head.run_id, 0, head.head_seq)
     )
     return jsonl.export_lines(rows, journal.store.blob)
+
+
+def _exportable(run_id: str, seq: int, event_type: str) -> str:
+    if not is_utf8(event_type):
+        raise CorruptLog(run_id, seq, "its type is no UTF-8, so no export can hold it")
+    return event_type
 
 
 def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileReport:

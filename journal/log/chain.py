@@ -16,20 +16,20 @@ DOMAIN: Final = b"runjournal/1\0"
 def event_hash(run_id: str, seq: int, event_type: str, body: bytes) -> str:
     r"""Return the hash of an event: SHA-256, in hex, over the text that stands for it.
 
-    That is `b"runjournal/1\0" + run_id + b"\0" + seq (8 bytes, big endian) + type + b"\0" + body`. The body holds the
-    hash of the event before it. So one hash stands for the whole run up to `seq`.
+    The body holds the previous hash, so one hash stands for the whole run up to `seq`. The bytes of a text that is no
+    UTF-8, which a store returns as lone surrogates, are those that are stored.
     """
     return hashlib.sha256(_run(run_id) + seq.to_bytes(8, "big") + _type(event_type) + body).hexdigest()
 
 
 @lru_cache(maxsize=1024)
 def _run(run_id: str) -> bytes:
-    return DOMAIN + run_id.encode() + b"\0"
+    return DOMAIN + run_id.encode("utf-8", "surrogateescape") + b"\0"
 
 
 @lru_cache(maxsize=1024)
 def _type(event_type: str) -> bytes:
-    return event_type.encode() + b"\0"
+    return event_type.encode("utf-8", "surrogateescape") + b"\0"
 
 
 def verified(

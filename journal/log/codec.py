@@ -48,7 +48,7 @@ from .limits import (
 from .shapes import DIGEST, Whole
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _known: Final = registered()
 _SCALARS: Final = frozenset({str, bool, type(None)})
 _MUTABLE: Final = frozenset({dict, list})
@@ -77,7 +77,7 @@ def check_run_id(run_id: object) -> str:
 
     A run id is 1 to 128 of A-Z a-z 0-9 . _ - and begins with none of . _ -.
     """
-    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
+    if not isinstance(run_id, str) or RUN_ID.fullmatch(run_id) is None:
         shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__
         raise InvalidArgument(
             f"run id {shown}: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, "
@@ -151,11 +151,14 @@ def _surrogate(value: object, path: str) -> str:
 
 
 def loads(text: bytes) -> Json:
-    """Return the value of JSON bytes that `dumps` made. Raises ValueError.
+    """Return the value of JSON bytes that `dumps` made. Raises ValueError, also if they nest too deep.
 
     An integer over 64 bits would become a float.
     """
-    return orjson.loads(text)
+    value = orjson.loads(text)
+    if not _shallow_text(text, value):
+        raise ValueError(f"it nests deeper than json_depth_max = {json_depth_max}")
+    return value
 
 
 def plain(value: Json) -> Json:
@@ -259,6 +262,8 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
         if type(version) is not int or type(data) is not dict:
             return UnreadableEvent(event_type, "v or data has the wrong type", body)
         cls = _known.get(event_type)
+        if not _shallow_text(body, cast("object", data)):
+            return UnreadableEvent(event_type, f"it nests deeper than json_depth_max = {json_depth_max}", body)
         if cls is None:
             return UnknownEvent(event_type, version, data)
         if version > cls.VERSION:
@@ -275,6 +280,36 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
         return event_of(cls, cast("dict[str, Any]", data))
     except Exception as error:  # noqa: BLE001 - an upcaster or a class of the user's own may raise anything
         return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body)
+
+
+def _shallow_text(text: bytes, value: object) -> bool:
+    """Whether the value of a JSON text nests no deeper than a stored one may: most have fewer brackets than that."""
+    return text.count(b"[") + text.count(b"{") <= json_depth_max or _shallow(value, json_depth_max)
+
+
+def _shallow(value: object, levels: int) -> bool:
+    """Whether a value of JSON nests no deeper than so many levels; level by level, since calls have a limit too."""
+    found = [value]
+    for _ in range(levels):
+        found = [item for each in found for item in _items(each)]
+        if not found:
+            return True
+    return not any(isinstance(each, dict | list) for each in found)
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: no, if a store has read it from bytes that are none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _NOTHING: Final[dict[str, Any]] = {}
@@ -303,7 +338,10 @@ def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes) -
         )
     except (KeyError, TypeError, ValueError):
         sound, envelope, at, by, epoch, step, prev = False, _NOTHING, "", "", 0, None, None
-    if sound:
+    event: Event
+    if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
+        event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
+    elif sound:
         event = _event(event_type, body, envelope)
     else:
         event = UnreadableEvent(event_type, "the body is not an event's JSON", body)

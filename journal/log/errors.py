@@ -219,6 +219,15 @@ class StoreReadOnly(StoreUnavailable):
     code = "store_read_only"
 
 
+class StoreReplaced(StoreUnavailable):
+    """A file of the store was deleted, moved or replaced while it was open: what is written now, nobody finds again.
+
+    Nothing more is acknowledged. Put the file back, or stop and open the store that is there now.
+    """
+
+    code = "store_replaced"
+
+
 class StoreClosed(StoreError):
     """This store was closed; open it again."""
 

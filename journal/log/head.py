@@ -6,13 +6,16 @@ so it can be rebuilt from them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
 from . import events as e
 from .base import RecordedEvent
+from .codec import RUN_ID, is_utf8
+from .limits import row_int_max
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 STATUSES: Final = ("queued", "running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "imported")
@@ -61,6 +64,57 @@ class Head(NamedTuple):
     pid: int | None = None
     pid_started: str | None = None
     cancel_requested: str | None = None
+
+
+_NEEDED: Final = frozenset(
+    [
+        "run_id",
+        "status",
+        "kind",
+        "tags",
+        "scope",
+        "priority",
+        "queued_at",
+        "updated_at",
+        "head_seq",
+        "head_hash",
+        "epoch",
+    ]
+)
+_COUNTS: Final = {"head_seq": 1, "epoch": 0, "pid": 0}
+
+
+def row_fault(head: Head) -> str | None:
+    """Why a row of `runs` can't be read, the first column that is at fault; None for one that can.
+
+    It is about what would break whoever reads it, not about what the events say: that the audit compares.
+    """
+    columns: list[tuple[str, Any]] = list(zip(Head._fields, head, strict=True))
+    for name, value in columns:
+        if value is None:
+            if name in _NEEDED:
+                return f"{name} is NULL"
+        elif isinstance(value, str):
+            if not (value.isascii() or is_utf8(value)):
+                return f"{name} is no UTF-8"
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                return f"{name} is no number"
+        elif name in _COUNTS and not _COUNTS[name] <= value <= row_int_max:
+            return f"{name} can't be {value}"
+    if head.status not in STATUSES:
+        return "status is none of those that there are"
+    if not RUN_ID.fullmatch(head.run_id):
+        return "run_id can't be the id of a run"
+    return None if head.tags == "{}" or _are_tags(head.tags) else "tags isn't JSON of names and texts"
+
+
+def _are_tags(text: str) -> bool:
+    try:
+        tags = orjson.loads(text)
+    except ValueError:
+        return False
+    return isinstance(tags, dict) and all(isinstance(each, str) for each in cast("dict[str, object]", tags).values())
 
 
 _AT: Final = Head._fields.index("updated_at")

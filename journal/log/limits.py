@@ -17,6 +17,8 @@ event_data_bytes_max: Final = 1024 * 1024
 """The inline JSON of one event, after blobs were taken out."""
 blob_bytes_max: Final = 256 * 1024 * 1024
 """One value held as a blob."""
+row_int_max: Final = 2**53
+"""A larger seq, epoch or process id in a row of `runs` is damage: the row is left out, and told of."""
 run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
@@ -145,6 +147,8 @@ unknown_types_max: Final = 1_000
 """Unknown types of events that an audit reports, each once; others go unreported."""
 disk_free_bytes_min: Final = 256 * 1024 * 1024
 """Less room than this on the disk of the store is a finding of `doctor`."""
+doctor_audit_events_max: Final = 100_000
+"""In a store of more events `doctor` doesn't compare the rows beside the events with these; `audit` does."""
 runs_named_max: Final = 10
 """Runs that one check of `doctor` names; of the others it tells the number."""
 

@@ -18,7 +18,7 @@ from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .head import Head
 from .limits import checkpoint_stretch_events, read_page_events_max
-from .store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown, Write, read
+from .store import BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
 from .tables import DERIVED, INDEX, STATE
 
 T = TypeVar("T")
@@ -342,8 +342,9 @@ class MemoryStore(_Reads):
         since: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
+        bad: Callable[[BadRow], None] = warn_of,
     ) -> list[Head]:
-        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; none of them is bad."""
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
         found = [
@@ -415,6 +416,10 @@ class MemoryStore(_Reads):
             if each.run_id == run_id and (upto is None or each.seq <= upto):
                 yield each
 
+    def checkpoint_runs(self) -> Iterator[str]:
+        """Every run that a checkpoint is noted for, each once."""
+        yield from dict.fromkeys(each.run_id for each in self._sorted("checkpoints"))
+
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
 
@@ -424,6 +429,10 @@ class MemoryStore(_Reads):
             raise InvalidArgument(f"index table {table[:40]!r}: expected one of {', '.join(INDEX)}")
         column = INDEX[table].run_place
         yield from (tuple(row) for row in self._sorted(table) if run_id in (None, row[column]))
+
+    def check_place(self) -> None:
+        """Nothing: what lies in memory is nowhere else."""
+        self._check()
 
     def data_version(self) -> int:
         """A number that changes with each commit."""
@@ -437,6 +446,11 @@ class MemoryStore(_Reads):
     def backup(self, target: str) -> None:
         """Raise InvalidArgument: there is no file to copy."""
         raise InvalidArgument("backup: a store in memory has no file; use a SQLite store")
+
+    def faults(self) -> list[Fault]:
+        """None: there is nothing that another program could have changed."""
+        self._check()
+        return []
 
     def info(self) -> dict[str, Any]:
         """What there is to know of the place: counts."""

@@ -47,6 +47,7 @@ from .limits import (
     subscription_poll_s,
     wal_retry_s,
 )
+from .private import open_new
 from .sqlite_events import EventTable, NewRow, Row
 
 Database: TypeAlias = str | os.PathLike[str] | Callable[[], apsw.Connection]
@@ -451,7 +452,12 @@ def opener(database: Database, busy_wait_s: float) -> Callable[[], apsw.Connecti
         # The memdb VFS lets connections share memory and lock like a file does; a shared cache locks tables instead.
         name, flags = f"file:/runjournal-recorder-{next(memory_numbers)}?vfs=memdb", flags | apsw.SQLITE_OPEN_URI
 
+    private = name and not flags & apsw.SQLITE_OPEN_URI
+
     def open_connection() -> apsw.Connection:
+        if private:
+            with suppress(OSError):  # it is there already; or it can't be made, which SQLite says next
+                os.close(open_new(name))
         connection = apsw.Connection(name, flags=flags)
         connection.set_busy_timeout(round(busy_wait_s * 1000))
         return connection

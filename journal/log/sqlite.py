@@ -35,7 +35,10 @@ from .errors import (
 )
 from .limits import busy_wait_s as busy_wait_default_s
 from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
+from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
+from .sqlite_files import Files, size
+from .sqlite_parts import check_tables, faults
 from .sqlite_place import (
     check_engine,
     check_file_system,
@@ -43,14 +46,15 @@ from .sqlite_place import (
     check_utf8,
     connect,
     create_file,
+    make_private,
     mountinfo,
     switch_to_wal,
     value,
 )
 from .sqlite_reads import SQLiteWideReads
-from .sqlite_schema import MIGRATIONS, check_header, copy, migrate
+from .sqlite_schema import MIGRATIONS, check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
-from .store import Checkpoint, Transaction
+from .store import Checkpoint, Fault, Transaction
 
 T = TypeVar("T")
 
@@ -132,8 +136,6 @@ class SQLiteStore(SQLiteWideReads):
             check_file_system(self._path, mountinfo())
         with _opening, translated(self._path):
             self._writer = self._open(create)
-        found = Path(self._path).stat()
-        self._identity = (os.path.realpath(self._path), found.st_dev, found.st_ino)
         self._heart: apsw.Connection | None = None
         self._watcher: apsw.Connection | None = None
         self._writer.set_wal_hook(self._on_commit)
@@ -143,15 +145,23 @@ class SQLiteStore(SQLiteWideReads):
             create_file(self._path)
         elif not Path(self._path).exists():
             raise StoreUnavailable(f"{self._path}: there is no such file, expected a store; create=True makes one")
-        if not check_header(self._path) and not create:
+        there = check_header(self._path)
+        if not there and not create:
             raise NotAStore(
                 f"{self._path} is empty, expected a store; name another file, or remove it and make a new one"
             )
+        if not there:
+            make_private(self._path)
         try:
-            writer = self._connect()
+            writer = self._added()
             try:
                 migrate(writer, self._path)
                 switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
+                check_tables(writer, self._path)
+                self._files = Files(self._path, writer)
+                if not there:
+                    for name in self._files.beside:
+                        make_private(name)
                 # Now it is known to be ours to change: closing may move what the WAL holds into the file.
                 writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             except BaseException:
@@ -161,9 +171,18 @@ class SQLiteStore(SQLiteWideReads):
             raise NotAStore(f"{self._path} is damaged ({error}); it was not touched, restore a backup") from error
         return writer
 
-    def _connect(self) -> apsw.Connection:
+    def _added(self) -> apsw.Connection:
         connection = connect(self._path, self._busy_wait_s)
         self.connections.append(connection)
+        return connection
+
+    def _connect(self) -> apsw.Connection:
+        connection = self._added()
+        try:
+            self._files.check("nothing was read or written")  # else this one has opened another file than the writer
+        except BaseException:
+            self._disconnect(connection)
+            raise
         return connection
 
     def _disconnect(self, connection: apsw.Connection) -> None:
@@ -214,8 +233,8 @@ class SQLiteStore(SQLiteWideReads):
             raise StoreBusy(f"{self._path}: another thread holds the write lock; nothing was written, try again")
         try:
             self._check()
-            if _poisoned:
-                self._refuse_if_poisoned()
+            self._refuse_if_poisoned()
+            self._files.check_main()
             writer = self._writer
             if durable is not self._durable:
                 writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
@@ -244,6 +263,8 @@ class SQLiteStore(SQLiteWideReads):
             if self._writer.in_transaction:
                 self._roll_back()
             raise
+        # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
+        self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
             self._checkpoint()
 
@@ -278,11 +299,11 @@ class SQLiteStore(SQLiteWideReads):
             self._poison()
 
     def _poison(self) -> None:
-        _poisoned.add(self._identity)
+        _poisoned.add(self._files.identity)
         self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def _refuse_if_poisoned(self) -> None:
-        if self._identity in _poisoned:
+        if _poisoned and self._files.identity in _poisoned:
             raise StorePoisoned(
                 f"{self._path}: an earlier commit of this process has an unknown outcome; nothing more is written, "
                 "restart the process"
@@ -335,6 +356,7 @@ class SQLiteStore(SQLiteWideReads):
         """
         self._check()
         self._refuse_if_poisoned()
+        self._files.check()
         with self._heart_lock, translated(self._path):
             self._check()
             if self._heart is None:
@@ -342,6 +364,11 @@ class SQLiteStore(SQLiteWideReads):
                 self._heart.execute("PRAGMA synchronous = NORMAL")
             self._heart.execute(_HEARTBEAT, (lease_until, at, run_id, epoch))
             return self._heart.changes() == 1
+
+    def check_place(self) -> None:
+        """Raise StoreReplaced if a file of the store was deleted, moved or replaced since it was opened."""
+        self._check()
+        self._files.check()
 
     # Reading.
 
@@ -371,8 +398,12 @@ class SQLiteStore(SQLiteWideReads):
                 self._disconnect(self._idle.pop())
 
     def data_version(self) -> int:
-        """Return a number that changes when another connection commits, of this process or another one."""
+        """A number that changes when another connection commits, of this process or another one.
+
+        Raises StoreReplaced where nobody would ever commit to the file again.
+        """
         self._check()
+        self._files.check("nothing more will come")
         with self._watch_lock, translated(self._path):
             self._check()
             if self._watcher is None:
@@ -418,6 +449,11 @@ class SQLiteStore(SQLiteWideReads):
             raise InvalidArgument(f"backup: {target} exists; name a new file")
         copy(self._path, str(Path(target).absolute()))
 
+    def faults(self) -> list[Fault]:
+        """What of the file isn't as this version makes it: its schema, and what no run's events tell."""
+        with translated(self._path):
+            return self._use(faults)
+
     def info(self) -> dict[str, Any]:
         """Return what there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
 
@@ -441,9 +477,9 @@ class SQLiteStore(SQLiteWideReads):
             "driver": f"apsw {apsw.apsw_version()}",
             "schema_known": len(MIGRATIONS),
             "busy_wait_s": self._busy_wait_s,
-            "file_bytes": _size(self._path),
-            "wal_bytes": _size(f"{self._path}-wal"),
-            "poisoned": self._identity in _poisoned,
+            "file_bytes": size(self._path),
+            "wal_bytes": size(f"{self._path}-wal"),
+            "poisoned": self._files.identity in _poisoned,
             **found,
         }
 
@@ -469,7 +505,7 @@ class SQLiteStore(SQLiteWideReads):
                         self._disconnect(connection)
                 self._heart = self._watcher = None
             self._close_idle()
-            if self._identity in _poisoned:
+            if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
                 with suppress(apsw.Error):  # another process reads or writes: it will do this when it closes
@@ -490,9 +526,3 @@ class SQLiteStore(SQLiteWideReads):
 
 def _authorize(action: int, *_names: str | None) -> int:
     return apsw.SQLITE_OK if action in _READ_ONLY else apsw.SQLITE_DENY
-
-
-def _size(path: str) -> int:
-    with suppress(FileNotFoundError):
-        return Path(path).stat().st_size
-    return 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json import dumps
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import apsw
 
@@ -116,7 +116,33 @@ class EventTable:
 
 def _fetch(connection: apsw.Connection, query: str, params: tuple[int | str, ...]) -> list[Row]:
     """All rows at once: an open cursor would keep its snapshot, and the WAL would grow behind it."""
-    return cast("list[Row]", connection.execute(query, params).fetchall())
+    return cast("list[Row]", fetched(connection, query, params))
+
+
+def fetched(
+    connection: apsw.Connection, query: str, params: tuple[Any, ...], *, can_cache: bool = True
+) -> list[tuple[Any, ...]]:
+    """Return all rows of a query, whatever their texts hold: bytes that are no UTF-8 become lone surrogates.
+
+    One such text would otherwise take all the other rows with it. Whoever encodes it again by `surrogateescape` has
+    the bytes that are stored.
+    """
+    try:
+        return cast("list[tuple[Any, ...]]", connection.execute(query, params, can_cache=can_cache).fetchall())
+    except UnicodeDecodeError:
+        cursor = connection.execute(query, params, can_cache=can_cache)
+        names = [f"c{place}" for place, _ in enumerate(cursor.get_description())]
+        cursor.close()
+    columns = ", ".join(f"typeof({name}), iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in names)
+    query = f"WITH found ({', '.join(names)}) AS ({query}) SELECT {columns} FROM found"
+    rows = cast("list[tuple[Any, ...]]", connection.execute(query, params).fetchall())
+    return [
+        tuple(
+            value.decode("utf-8", "surrogateescape") if kind == "text" else value
+            for kind, value in zip(row[::2], row[1::2], strict=True)
+        )
+        for row in rows
+    ]
 
 
 def quoted(name: str) -> str:

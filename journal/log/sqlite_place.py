@@ -21,6 +21,7 @@ import apsw
 from .clock import Clock
 from .errors import InvalidArgument, NotAStore, StoreBusy, StoreReadOnly, StoreUnavailable, UnsafePlace
 from .limits import wal_size_limit_bytes
+from .private import open_new, take_rights
 from .sqlite_errors import translate
 
 APPLICATION_ID: Final = int.from_bytes(b"RunJ", "big")
@@ -124,15 +125,26 @@ def check_file_system(path: str, mounts: str) -> None:
 
 
 def create_file(path: str) -> None:
-    """Make an empty file, mode 0600, unless one is there. Raises StoreUnavailable, StoreReadOnly."""
+    """Make an empty file, its owner's alone; one that is there stays. Raises StoreUnavailable, StoreReadOnly."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(open_new(path))
     except FileExistsError:
         return
     except OSError as error:
         kind = StoreReadOnly if isinstance(error, PermissionError) or error.errno == 30 else StoreUnavailable  # noqa: PLR2004 - EROFS
         advice = "check owner and mode of the folder" if kind is StoreReadOnly else "check the path and the disk"
         raise kind(f"{path}: can't be made: {error.strerror}; {advice}") from error
+
+
+def make_private(path: str) -> None:
+    """Make a file its owner's alone that is about to become a store. Raises StoreReadOnly."""
+    try:
+        take_rights(path)
+    except OSError as error:
+        raise StoreReadOnly(
+            f"{path}: it would become a store that others may open, and its rights can't be changed: {error.strerror}; "
+            "check owner and mode, or name a new file"
+        ) from error
 
 
 def read_header(path: str) -> Header | None:

@@ -11,18 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import apsw
 
 from .base import RecordedEvent
-from .codec import decode
-from .errors import InvalidArgument
-from .head import Head
+from .codec import decode, is_utf8
+from .errors import CorruptLog, InvalidArgument
+from .head import Head, row_fault
 from .limits import int_max, read_page_events_max
 from .sqlite_errors import translate, translated
-from .sqlite_events import EventTable, Row
-from .store import Checkpoint, Effect, Import, StepEnd, Unknown, read
+from .sqlite_events import EventTable, Row, fetched
+from .store import BadRow, Checkpoint, Effect, Import, StepEnd, Unknown, read, warn_of
 from .tables import INDEX
 
 T = TypeVar("T")
@@ -43,11 +43,14 @@ _STEP_ENDS: Final = (
 )
 _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_id = ?"
 _BLOB: Final = "SELECT body FROM blobs WHERE digest = ?"
-_BLOBS_PAGE: Final = "SELECT digest, bytes FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+_BLOBS_PAGE: Final = (
+    "SELECT digest, iif(bytes = length(body), bytes, -1) FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+)
 _CHECKPOINT_BEFORE: Final = (
-    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND (seq, fold) < (?, ?) "
+    "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND (seq, fold) < (?, CAST(? AS TEXT)) "
     "ORDER BY seq DESC, fold DESC LIMIT 1"
 )
+_CHECKPOINT_RUNS: Final = "SELECT DISTINCT run_id FROM checkpoints"
 _BORN: Final = "SELECT position, run_id FROM events WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
 _RUN_IDS: Final = "SELECT DISTINCT run_id FROM events"
 _TYPE_COUNTS: Final = "SELECT type, count(*) FROM events WHERE run_id = ? AND seq <= ? GROUP BY type ORDER BY type"
@@ -70,11 +73,26 @@ def index_page(name: str, run_id: str | None, after: tuple[Any, ...] | None) -> 
         where.append(f"{table.run} = ?")
         params.append(run_id)
     if after is not None:
-        where.append(f"({key}) > ({', '.join('?' * table.key)})")
-        params += after[: table.key]
+        where.append(f"({key}) > ({', '.join(_place(each) for each in after[: table.key])})")
+        params += map(_bytes, after[: table.key])
     text = f"SELECT {', '.join(table.columns)} FROM {name}"
     text += f" WHERE {' AND '.join(where)}" if where else ""
     return f"{text} ORDER BY {key} LIMIT {read_page_events_max}", tuple(params)
+
+
+def _place(value: object) -> str:
+    """The placeholder of a value that was read: a text that is no UTF-8 goes back as the bytes that it is."""
+    return "?" if _bytes(value) is value else "CAST(? AS TEXT)"
+
+
+def _bytes(value: Any) -> Any:
+    lone = isinstance(value, str) and not value.isascii() and not is_utf8(value)
+    return value.encode("utf-8", "surrogateescape") if lone else value
+
+
+def escaped(text: str) -> str:
+    """A text that may be no UTF-8, each byte that isn't as an escape."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def heads_page(  # noqa: PLR0917 - each one is a filter
@@ -108,8 +126,8 @@ def heads_page(  # noqa: PLR0917 - each one is a filter
         where.append("updated_at >= ?")
         params.append(since)
     if after is not None:
-        where.append("(queued_at, run_id) < (?, ?)")
-        params += after
+        where.append(f"(queued_at, run_id) < ({', '.join(_place(each) for each in after)})")
+        params += map(_bytes, after)
     text = f"{_HEAD} WHERE {' AND '.join(where)}" if where else _HEAD
     return f"{text} ORDER BY queued_at DESC, run_id DESC LIMIT ?", (*params, limit)
 
@@ -118,7 +136,7 @@ def fetch(
     connection: apsw.Connection, query: str, params: tuple[Any, ...], *, can_cache: bool = True
 ) -> list[tuple[Any, ...]]:
     """All rows of a query."""
-    return cast("list[tuple[Any, ...]]", connection.execute(query, params, can_cache=can_cache).fetchall())
+    return fetched(connection, query, params, can_cache=can_cache)
 
 
 class SQLiteReads(ABC):
@@ -137,9 +155,14 @@ class SQLiteReads(ABC):
             raise translate(error, self._path) from error
 
     def head(self, run_id: str) -> Head | None:
-        """The run's head, or None."""
+        """The run's head, or None. Raises CorruptLog if its row can't be read."""
         rows = self._rows(HEAD_OF, (run_id,))
-        return Head._make(rows[0]) if rows else None
+        if not rows:
+            return None
+        head = Head._make(rows[0])
+        if (fault := row_fault(head)) is not None:
+            raise CorruptLog(run_id, 0, f"its row in the table runs can't be read ({fault})")
+        return head
 
     def read(
         self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
@@ -220,11 +243,27 @@ class SQLiteWideReads(SQLiteReads):
         since: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
+        bad: Callable[[BadRow], None] = warn_of,
     ) -> list[Head]:
-        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at."""
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at.
+
+        `bad` is told of each row that can't be read, maybe twice; there may be more behind fewer heads than `limit`,
+        and none behind no head.
+        """
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
-        return [Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))]
+        while True:
+            rows = [
+                Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))
+            ]
+            faults = [row_fault(head) for head in rows]
+            found = [head for head, fault in zip(rows, faults, strict=True) if fault is None]
+            for head, fault in zip(rows, faults, strict=True):
+                if fault is not None:
+                    bad(BadRow("runs", escaped(head.run_id), fault))
+            if found or len(rows) < limit:
+                return found
+            after = (rows[-1].queued_at, rows[-1].run_id)
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
         """The run's events with seq < before, newest first."""
@@ -267,7 +306,7 @@ class SQLiteWideReads(SQLiteReads):
         return rows[0][0] if rows else None
 
     def blob_digests(self) -> Iterator[tuple[str, int]]:
-        """(digest, bytes) of every blob, by digest."""
+        """(digest, bytes) of every blob, by digest; -1 for one whose stored length isn't that of its bytes."""
         after = ""
         while page := self._rows(_BLOBS_PAGE, (after, read_page_events_max)):
             yield from ((digest, size) for digest, size in page)
@@ -279,7 +318,11 @@ class SQLiteWideReads(SQLiteReads):
         while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, *before)):
             found = Checkpoint._make(rows[0])
             yield found
-            before = (found.seq, found.fold)
+            before = (found.seq, _bytes(found.fold))
+
+    def checkpoint_runs(self) -> Iterator[str]:
+        """Every run that a checkpoint is noted for, each once."""
+        yield from (run_id for (run_id,) in self._rows(_CHECKPOINT_RUNS))
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.

@@ -15,6 +15,7 @@ from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
+from .sqlite_parts import restore
 from .sqlite_reads import EVENTS, HEAD_OF, SQLiteReads, fetch
 from .store import Write
 from .tables import ALL, DERIVED
@@ -143,7 +144,10 @@ class SQLiteTransaction(SQLiteReads):
         return time.monotonic() > self._began_s + transaction_s_max
 
     def reindex(self, writes: Iterable[Write]) -> None:
-        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead."""
+        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
+
+        Triggers and indexes of ours that are gone or were changed are made again.
+        """
         self.check()
         try:
             with self._without_triggers("effects"):
@@ -152,6 +156,7 @@ class SQLiteTransaction(SQLiteReads):
                 for write in writes:
                     self._connection.execute(_RESTORE, write.head)
                     self._write_rows(write)
+            restore(self._connection)
             self._connection.execute("DELETE FROM meta WHERE key = 'index'")
         except apsw.Error as error:
             self.failed = translate(error, self._path)

@@ -7,6 +7,7 @@ nothing is written. Who may append what is in `authority.py`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -74,6 +75,35 @@ class Import(NamedTuple):
     source: str
     sha256: str
     taken: str
+
+
+class Fault(NamedTuple):
+    """What of a store's tables isn't as this version makes it, by name: `part` is `trigger events_not_updated`.
+
+    `code` is that of the finding, `schema`, `positions`, or `schema_own`: what the store's user has made, no fault.
+    """
+
+    code: str
+    part: str
+    what: str
+
+
+class BadRow(NamedTuple):
+    """A row that was left out because it can't be read: of which table, by name or number, and what is wrong."""
+
+    table: str
+    name: str
+    what: str
+
+
+class RowWarning(UserWarning):
+    """A row was left out because it can't be read; the others are there."""
+
+
+def warn_of(row: BadRow) -> None:
+    """Say once of a row that was left out."""
+    text = f"the row {row.name} of table {row.table} can't be read ({row.what}) and is left out; next: runjournal audit"
+    warnings.warn(text, RowWarning, stacklevel=2)
 
 
 @dataclass(slots=True)
@@ -213,10 +243,12 @@ class Store(Reading, Protocol):
         since: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
+        bad: Callable[[BadRow], None] = warn_of,
     ) -> list[Head]:
-        """Yield heads by (queued_at, run_id), newest first, after the given one in that order.
+        """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at.
 
-        `since` bounds updated_at.
+        `bad` is told of each row that can't be read, maybe twice; there may be more behind fewer heads than `limit`,
+        and none behind no head.
         """
         ...
 
@@ -253,11 +285,15 @@ class Store(Reading, Protocol):
         ...
 
     def blob_digests(self) -> Iterator[tuple[str, int]]:
-        """Yield (digest, bytes) of every blob."""
+        """(digest, bytes) of every blob; -1 for one whose stored length isn't that of its bytes."""
         ...
 
     def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
         """Yield the run's checkpoints, newest first."""
+        ...
+
+    def checkpoint_runs(self) -> Iterator[str]:
+        """Every run that a checkpoint is noted for, each once."""
         ...
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
@@ -279,8 +315,15 @@ class Store(Reading, Protocol):
         """Extend the lease of a running run if `epoch` is still its epoch; return whether it was."""
         ...
 
+    def check_place(self) -> None:
+        """Raise StoreReplaced if what is written now would go where nobody finds it: its file is gone, or another one.
+
+        It is asked directly before each call that leaves the process, so it must cost little.
+        """
+        ...
+
     def data_version(self) -> int:
-        """Return a number that changes when another connection commits."""
+        """A number that changes when another connection commits. Raises StoreReplaced as `check_place`."""
         ...
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -295,6 +338,10 @@ class Store(Reading, Protocol):
 
         The target must not exist.
         """
+        ...
+
+    def faults(self) -> list[Fault]:
+        """What of the store's tables isn't as this version makes it, and what the store's user has made beside them."""
         ...
 
     def info(self) -> dict[str, Any]:
@@ -330,11 +377,19 @@ def all_heads(
     parent: str | None = None,
     prefix: str = "",
     since: str | None = None,
+    bad: Callable[[BadRow], None] = warn_of,
 ) -> Iterator[Head]:
     """Yield every head that `Store.heads` finds, page by page."""
     after: tuple[str, str] | None = None
     while page := store.heads(
-        status=status, kind=kind, parent=parent, prefix=prefix, since=since, after=after, limit=read_page_heads_max
+        status=status,
+        kind=kind,
+        parent=parent,
+        prefix=prefix,
+        since=since,
+        after=after,
+        limit=read_page_heads_max,
+        bad=bad,
     ):
         yield from page
         after = (page[-1].queued_at, page[-1].run_id)

@@ -16,11 +16,11 @@ import orjson
 
 from runjournal.log import owner
 from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
-from runjournal.log.codec import digest_of
-from runjournal.log.errors import InvalidArgument, JournalError, RunNotFound, StoreBusy
+from runjournal.log.codec import RUN_ID, digest_of
+from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, RunNotFound, StoreBusy
 from runjournal.log.head import Head
 from runjournal.log.limits import blobs_checked_max
-from runjournal.log.store import Checkpoint, Store, all_heads
+from runjournal.log.store import BadRow, Checkpoint, Store, all_heads
 from runjournal.log.tables import DERIVED, INDEX
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
@@ -83,7 +83,8 @@ def _head(store: Store, run_id: str) -> tuple[Head | None, list[Finding]]:
     except StoreBusy:
         raise
     except DAMAGE as error:
-        what = f"the run's row can't be read ({type(error).__name__})"
+        why = error.what if isinstance(error, CorruptLog) else type(error).__name__
+        what = f"the run's row can't be read ({why})"
         return None, [finding("row_unreadable", run_id, None, what, REBUILD)]
 
 
@@ -303,7 +304,38 @@ def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[F
     known = set(ids)
     for table in INDEX:
         yield from _strays(store, table, known)
+    yield from _stray_checkpoints(store, known)
     yield from _unused(store, digests)
+    yield from store_faults(store)
+
+
+def store_faults(store: Store) -> Iterator[Finding]:
+    """What of the store's tables isn't as this version makes it, whatever they hold; `db rebuild` mends what is ours.
+
+    Raises StoreBusy, StoreClosed.
+    """
+    try:
+        for fault in store.faults():
+            next_ = "runjournal doctor" if fault.code == "schema_own" else REBUILD
+            yield finding(fault.code, "", None, f"{shown(fault.part)[1:-1]}: {fault.what}", next_)
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"the schema can't be read ({type(error).__name__})"
+        yield finding("row_unreadable", "", None, what, "runjournal doctor")
+
+
+def _stray_checkpoints(store: Store, known: set[str]) -> Iterator[Finding]:
+    try:
+        for run_id in store.checkpoint_runs():
+            if run_id not in known and store.head(run_id) is None:
+                what = "table checkpoints: a row is of a run that isn't in the store"
+                yield finding("checkpoint_orphan", run_id, None, what, command("checkpoint prune", run_id))
+    except StoreBusy:
+        raise
+    except DAMAGE as error:
+        what = f"the table checkpoints can't be read ({type(error).__name__})"
+        yield finding("row_unreadable", "", None, what, "runjournal doctor")
 
 
 def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
@@ -327,6 +359,9 @@ def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
 def _unused(store: Store, digests: set[bytes]) -> Iterator[Finding]:
     try:
         for digest, size in store.blob_digests():
+            if size < 0:
+                what = f"table blobs: the length of sha256:{shown(digest)[1:-1]} isn't that of its bytes"
+                yield finding("blob_bytes", "", None, what, "runjournal doctor")
             if not re.fullmatch(r"[0-9a-f]{64}", digest) or bytes.fromhex(digest) not in digests:
                 what = f"no event refers to the blob sha256:{shown(digest)[1:-1]} of {size} bytes"
                 yield finding("blob_unused", "", None, what, "runjournal doctor")
@@ -341,7 +376,9 @@ def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
     """Return the ids of all runs that have a row or an event, sorted."""
     ids: set[str] = set()
     problems: list[Finding] = []
-    for source in ((head.run_id for head in all_heads(store)), store.run_ids()):
+    bad: dict[BadRow, None] = {}
+    heads = all_heads(store, bad=lambda row: bad.update({row: None}))
+    for source in ((head.run_id for head in heads), store.run_ids()):
         try:
             ids.update(source)
         except StoreBusy:
@@ -349,4 +386,14 @@ def _run_ids(store: Store) -> tuple[list[str], list[Finding]]:
         except DAMAGE as error:
             what = f"the list of runs can't be read in full ({type(error).__name__})"
             problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
+    for row in bad:
+        if RUN_ID.fullmatch(row.name):
+            ids.add(row.name)  # its own audit tells
+        else:
+            what = f"table {row.table}: the row of {shown(row.name)} can't be read ({row.what})"
+            problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
+    for run_id in [each for each in ids if not RUN_ID.fullmatch(each)]:
+        ids.remove(run_id)
+        what = f"table events: {shown(run_id)} can't be the id of a run"
+        problems.append(finding("row_unreadable", "", None, what, "runjournal doctor"))
     return sorted(ids), problems

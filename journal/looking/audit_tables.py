@@ -17,11 +17,13 @@ from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
 from runjournal.log.errors import StoreBusy
 from runjournal.log.head import Head
-from runjournal.log.store import Effect, StepEnd, Store, Unknown
+from runjournal.log.limits import int_max
+from runjournal.log.store import Effect, Import, StepEnd, Store, Unknown
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
 from runjournal.projections.findings import Finding, Severity, command, finding, show_calls, show_events, shown
 from runjournal.projections.index import Rows
+from runjournal.writing import folding
 from runjournal.writing.checkpoints import hash_at
 
 from .audit_rows import DAMAGE
@@ -60,10 +62,15 @@ class TableAudit:
         self._unknown: dict[tuple[str, str], Unknown] = {}
         self._ends = Tally()
         self._first_position = 0
-        self.elsewhere = _lives_elsewhere(store, run_id)
+        note = _note(store, run_id)
+        self._note = note
+        self._misnoted = note is not None and head is not None and _went_on_here(store, run_id, head.scope)
+        self.elsewhere = note is not None and not self._misnoted
+        self._first: RecordedEvent | None = None
 
     def feed(self, record: RecordedEvent, rows: Rows) -> Iterator[Finding]:
         """Take one more event; `rows` are what it stands for."""
+        self._first = self._first or record
         self._first_position = self._first_position or record.position
         for end in rows.step_ends:
             self._ends.add(end)
@@ -84,11 +91,19 @@ class TableAudit:
         yield from self._guarded("runs", self._check_row(head, audit.derived.head))
         if self._still(head):
             yield from self._guarded("step_ends", self._check_step_ends())
-        if not self.elsewhere:
+        if self._misnoted:
+            what = "table imports: it has a row of this run, which has a line of its own here"
+            yield finding("import_native", self.run_id, None, what, command("show", self.run_id))
+        if self.elsewhere:
+            yield from self._guarded("imports", self._check_note())
+            for table in ("effects", "unknowns", "lines"):
+                yield from self._guarded(table, self._check_none(table))
+        else:
             yield from self._guarded("effects", self._check_effects())
             yield from self._guarded("lines", self._check_line(audit.derived))
             if self._still(head):
                 yield from self._guarded("unknowns", self._check_unknowns())
+                yield from self._guarded("unknowns", self._check_inherited(audit))
         yield from self._guarded("runs", self._check_links(audit))
 
     def _guarded(self, table: str, check: Iterator[Finding]) -> Iterator[Finding]:
@@ -167,6 +182,37 @@ class TableAudit:
                 what = f"what became of the call {shown(row.key)} is known, or it never started"
                 yield self._wrong("index_extra", "unknowns", row.seq, what)
 
+    def _check_inherited(self, audit: RunAudit) -> Iterator[Finding]:
+        """Calls that the runs before it in its line left unknown: only the newest run can tell that they still are."""
+        scope = audit.derived.head.scope
+        if self.store.newest(scope) != self.run_id:
+            return
+        for key in audit.state.calls.unresolved():
+            if (scope, key) not in self._unknown and self.store.unknown(scope, key) is None:
+                what = f"the call {shown(key)}, of a run that this one goes on from, is missing"
+                yield self._wrong("index_missing", "unknowns", None, what)
+
+    # An import.
+
+    def _check_none(self, table: str) -> Iterator[Finding]:
+        """A run that lives elsewhere has no rows here that others are answered from."""
+        for _ in self.store.index_rows(table, self.run_id):
+            yield self._wrong("index_extra", table, None, "a row is of this run, which was imported")
+
+    def _check_note(self) -> Iterator[Finding]:
+        """The note of an export names the event that it ended with; that of a transcript, who has read it."""
+        note, first = self._note, self._first
+        if note is None or first is None:
+            return
+        if note.source != "jsonl":
+            sound = first.by == f"import:{note.source}"
+        else:
+            seq = _noted_seq(note.taken)
+            sound = seq is not None and hash_at(self.store, self.run_id, seq) == note.sha256
+        if not sound:
+            what = "table imports: its row isn't what the events say"
+            yield finding("import_note", self.run_id, None, what, command("show", self.run_id))
+
     # Ends of steps.
 
     def _check_step_ends(self) -> Iterator[Finding]:
@@ -237,14 +283,42 @@ class TableAudit:
             yield finding("base_changed", self.run_id, 1, what, command("verify", run_id))
 
 
-def _lives_elsewhere(store: Store, run_id: str) -> bool:
-    """Return whether the run is listed as imported; if that can't be read, `finish` says so."""
+def _note(store: Store, run_id: str) -> Import | None:
+    """The note of a run's import; if that can't be read, `finish` says so."""
     try:
-        return store.imported(run_id) is not None
+        return store.imported(run_id)
+    except StoreBusy:
+        raise
+    except DAMAGE:
+        return None
+
+
+def _noted_seq(taken: str) -> int | None:
+    """The seq that the note of an export says; None if it says none that an event can have."""
+    try:
+        seq = orjson.loads(taken)["seq"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return seq if type(seq) is int and 0 < seq <= int_max else None
+
+
+def _went_on_here(store: Store, run_id: str, scope: str) -> bool:
+    """Whether a run is its line's newest, or one that this goes on from: only a run that lives here is."""
+    try:
+        current, seen = store.newest(scope), set[str]()
+        while current is not None and current not in seen:
+            if current == run_id:
+                return True
+            seen.add(current)
+            queued = folding.first(store, current)
+            current = None
+            if queued is not None and queued.base is not None and queued.link in ("retry", "restart"):
+                current = queued.base["run_id"]
     except StoreBusy:
         raise
     except DAMAGE:
         return False
+    return False
 
 
 def _stands(store: Store, row: Effect) -> bool:

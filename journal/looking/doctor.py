@@ -29,16 +29,18 @@ from runjournal.log.head import Head
 from runjournal.log.limits import (
     clock_skew_s,
     disk_free_bytes_min,
+    doctor_audit_events_max,
     read_page_events_max,
     runs_named_max,
     wal_size_limit_bytes,
 )
 from runjournal.log.store import Store, all_heads
 from runjournal.logbook import Logbook
-from runjournal.projections.findings import command, show_events, shown, spoken
+from runjournal.projections.findings import BESIDE, command, show_events, shown, spoken
 from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import fold_name
 
+from .audit import audit_store
 from .audit_rows import DAMAGE, IndexRow, rows
 
 
@@ -61,7 +63,8 @@ def doctor(journal: Logbook | Store, url: str = "") -> list[Check]:
     patient = _Patient(store, url or store.url)
     checks: list[Callable[[], Iterator[Check]]] = [
         patient.versions, patient.engine, patient.settings, patient.schema, patient.file, patient.place, patient.disk,
-        patient.integrity, patient.lock, patient.others, patient.clock, patient.runs, patient.recovery, patient.tail,
+        patient.integrity, patient.lock, patient.others, patient.clock, patient.tables, patient.runs, patient.recovery,
+        patient.tail,
     ]  # fmt: skip
     found: list[Check] = []
     for check in checks:
@@ -142,6 +145,29 @@ class _Patient:
             found, known = self.info["schema"], self.info["schema_known"]
             what = f"the store has schema {found}, this version knows {known}"
             yield Check("schema", found == known, what, "" if found == known else "pip install --upgrade runjournal")
+        own = list[str]()
+        for fault in self.store.faults():
+            if fault.code == "schema_own":
+                own.append(fault.part)
+            else:
+                yield Check("schema", False, f"{shown(fault.part)[1:-1]}: {fault.what}", self._command("db rebuild"))
+        if own:
+            yield Check("schema", None, f"{len(own)} tables and indexes were made by the store's user{_list(own)}")
+
+    def tables(self) -> Iterator[Check]:
+        """Whether the rows beside the events are what follows from these; a store of many events is left to `audit`."""
+        if (last := self.store.last_position()) > doctor_audit_events_max:
+            what = f"the rows beside {last} events weren't compared with them: more than {doctor_audit_events_max}"
+            yield Check("tables", None, what, self._command("audit"))
+            return
+        wrong = [each for each in audit_store(self.store) if each.code in BESIDE]
+        for each in wrong[:runs_named_max]:
+            where = f"run {shown(each.run_id)}: " if each.run_id else ""
+            yield Check("tables", False, where + each.what, each.next)
+        if len(wrong) > runs_named_max:
+            yield Check("tables", False, f"{len(wrong) - runs_named_max} more", self._command("audit"))
+        if not wrong:
+            yield Check("tables", True, "the rows beside the events are what follows from these")
 
     # Place.
 

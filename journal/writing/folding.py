@@ -119,9 +119,12 @@ def args_reader(store: Store, reading: Reading, run_id: str) -> Callable[[int], 
 
 
 def filled(store: Store, value: object) -> object:
-    """Return a value, read from its blob if it is held out of line and its blob is there."""
+    """A value, read from its blob if it is held out of line and its blob is there and can be read."""
     body = store.blob(value.sha256) if isinstance(value, BlobRef) else None
-    return value if body is None else loads(body)
+    try:
+        return value if body is None else loads(body)
+    except ValueError:
+        return value
 
 
 def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
@@ -137,5 +140,8 @@ def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
             raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
         if digest_of(body) != ref.sha256:
             raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
-        values[name] = loads(body)
+        try:
+            values[name] = loads(body)
+        except ValueError as error:
+            raise CorruptLog(record.run_id, record.seq, f"the blob of {name} can't be read: {error}"[:200]) from error
     return record._replace(event=replace(record.event, **values))

@@ -3,7 +3,7 @@
 A lease is counted in seconds since boot, through suspends: no clock that is set back can stretch it. Who loses it is
 fenced by the epoch of the next claim, whatever this thread does; the heartbeat only keeps others from claiming too
 early. Directly before a call the owner looks at its own clock: a lease that may have run out while this process was
-stopped is renewed first, in the store, where whoever took over is found.
+stopped is renewed first, in the store, where whoever took over is found. The store itself is looked for, too.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ class Leases:
     def ensure(self, run_id: str, epoch: int) -> bool:
         """Return whether the run is ours now: by this process's clock, or, when that isn't sure, by renewing the lease.
 
-        Raises StoreError if that can't be known.
+        Raises StoreError if that can't be known, or if the store's file isn't where it was: nobody would find the call.
         """
+        self._store.check_place()
         now = self._clock.boottime_s()
         with self._lock:
             lease = self._held.get(run_id)
