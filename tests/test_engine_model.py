@@ -354,7 +354,7 @@ def test_an_agent_that_tosses_coins_is_caught_before_it_sends_twice(
 
     def watched(lab: Lab, run: Any) -> Any:
         if lab.m is PRODUCT:
-            order = run.product.caller.order
+            order = run.product._caller.order
             left_out = order.stop_if_left_out
 
             def watch(entry: Any, *where: Any, **how: Any) -> None:

@@ -672,7 +672,7 @@ class RunView:
 
     @property
     def state(self) -> State:
-        return State(self.product.core.state, self.journal.store)
+        return State(self.product._core.state, self.journal.store)
 
     @property
     def context(self) -> Any:
@@ -688,7 +688,7 @@ class RunView:
         return Memory(self.product)
 
     def plan(self, task_id: str, status: str) -> None:
-        tasks = self.product.core.state.plan.tasks  # not through `run.plan`: the model's agent doesn't look at it
+        tasks = self.product._core.state.plan.tasks  # not through `run.plan`: the model's agent doesn't look at it
         if task_id in {task["id"] for task in tasks}:
             self.product.plan.update(task_id, status)
         else:
@@ -724,7 +724,7 @@ class RunView:
 
     @property
     def _caller(self) -> Caller:
-        return self.product.caller
+        return self.product._caller
 
     def _target(self, tool: Tool) -> Any:
         if tool.policy == "model":
@@ -735,22 +735,24 @@ class RunView:
         if tool.policy == "model":
             self._noted(args["request"])
         entry = self._caller.entry()
-        call_id = self.product.drive(self._caller.identify(entry, self._target(tool), plain(args), ""))
+        call_id = self.product._parts.drive(self._caller.identify(entry, self._target(tool), plain(args), ""))
         entry.asks[call_id] += 1
         return call_id
 
     def _recorded(self, call_id: str, tool: Tool) -> Any:
         entry = self._caller.entry()
-        return self.product.drive(self._caller.recorded(entry, call_id, self._target(tool), {}))
+        return self.product._parts.drive(self._caller.recorded(entry, call_id, self._target(tool), {}))
 
     def _start(self, call_id: str, tool: Tool, args: Any) -> int:
-        return self.product.drive(
+        return self.product._parts.drive(
             self._caller.sender.start(self._caller.entry(), call_id, self._target(tool), plain(args))
         )
 
     def _finish(self, call_id: str, tool: Tool, args: Any, attempt: int) -> Any:
         entry = self._caller.entry()
-        return self.product.drive(self._caller.sender.finish(entry, call_id, self._target(tool), plain(args), attempt))
+        return self.product._parts.drive(
+            self._caller.sender.finish(entry, call_id, self._target(tool), plain(args), attempt)
+        )
 
 
 class AsyncRunView(RunView):
@@ -763,7 +765,7 @@ class AsyncRunView(RunView):
             return super().parallel(*asks)
         wanted = [(tool := self._tool(each), bound := plain(args), tool.own_key(bound)) for each, args in asks]
         steps = self._caller.parallel([(ToolTarget(tool), bound, key) for tool, bound, key in wanted])
-        return self.product.core.drive(steps)
+        return self.product._core.drive(steps)
 
     def _body(self, ask: Callable[[Any], Any]) -> Callable[[Any], Any]:
         body = super()._body(ask)
