@@ -162,7 +162,7 @@ class Calls:
         call = self.known.get(event.call_id)
         if call is None:
             call = self.known[event.call_id] = _call(event)
-        if isinstance(event, e.ToolStarted):
+        elif isinstance(event, e.ToolStarted):
             _tighten(call, event)
         counts = self._counts(call)
         if not call.latest:

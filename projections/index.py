@@ -54,14 +54,16 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
     was_unresolved, was_completed = bool(call and call.unresolved), bool(call and call.status == "completed")
     state.apply(record)
     if call_id and (call := call or state.calls.known.get(call_id)) is not None:
-        scope = state.status.scope
-        if call.unresolved and not was_unresolved:
+        scope, unresolved = state.status.scope, call.unresolved
+        if unresolved and not was_unresolved:
             rows.unknown.append(Unknown(scope, call_id, record.run_id, record.seq))
-        elif was_unresolved and not call.unresolved:
-            pending = [row for row in rows.unknown if (row.scope, row.key) != (scope, call_id)]
-            if len(pending) == len(rows.unknown):
+        elif was_unresolved and not unresolved:
+            for row in rows.unknown:
+                if (row.scope, row.key) == (scope, call_id):  # it came with this very append, at most once
+                    rows.unknown.remove(row)
+                    break
+            else:
                 rows.known.append((scope, call_id))
-            rows.unknown = pending
         if call.has_effect and not was_completed:
             digest = args_sha256(args_at(call.args_seq - state.offset))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))

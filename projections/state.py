@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
 
 import orjson
@@ -21,7 +22,6 @@ from runjournal.log.base import Event, NewerEvent, RecordedEvent, UnreadableEven
 from runjournal.log.errors import InvalidArgument, Unfoldable
 
 from . import approvals, calls, costs, inbox, memory, plan, prompt, status, steps, transcript
-from .calls import AnyEnd
 
 P = TypeVar("P", bound="Projection")
 
@@ -164,8 +164,8 @@ class RunState:
         """Fold one event in, in place. Raises Unfoldable."""
         event = record.event
         placed = record if not self.offset else record._replace(seq=self.offset + record.seq)
-        for handler in _dispatch().get(type(event), ()):
-            handler(self, placed, event)
+        for part, handle in _dispatch().get(type(event), ()):
+            handle(self if part is None else part(self), placed, event)
         if type(event) in _UNFOLDABLE:
             raise unfoldable(record)
         self.run_id, self.seq, self.hash, self.at = record.run_id, record.seq, record.hash, record.at
@@ -208,10 +208,6 @@ class RunState:
             context.drop()
         self.calls.fail_step()
         self.steps.on_failed(record, event)
-        self.status.progress()
-
-    def on_call_ended(self, _: RecordedEvent, __: AnyEnd) -> None:
-        """Count the end of a call as progress of the run."""
         self.status.progress()
 
     def on_model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
@@ -317,12 +313,8 @@ _FOLDS: Final[dict[str, Any]] = {
 }
 _UNFOLDABLE: Final = frozenset({UnreadableEvent, NewerEvent})
 _WAKING: Final = frozenset({"run.waiting", "approval.resolved", "tool.resolved", "signal.received", "child.finished"})
-Handler = Callable[[RunState, RecordedEvent, Any], None]
-
-
-def _through(name: str, method: Callable[[Any, RecordedEvent, Any], None]) -> Handler:
-    get = getattr(RunState, name).__get__
-    return lambda state, record, event: method(get(state), record, event)
+Handler = tuple[Callable[[RunState], Any] | None, Callable[[Any, RecordedEvent, Any], None]]
+"""What folds an event: a part of the state, which the first reads (None: the state itself), and its method."""
 
 
 @cache
@@ -331,17 +323,16 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
 
     Costs go before calls, which may forget the call; steps after both.
     """
-    table: dict[type[Event], list[Handler]] = {
-        e.StepStarted: [RunState.on_step_started],
-        e.StepCompleted: [RunState.on_step_completed],
-        e.StepFailed: [RunState.on_step_failed],
-        e.ModelStarted: [RunState.on_model_started],
-        e.ModelCompleted: [RunState.on_model_ended, RunState.on_call_ended],
-        e.ModelFailed: [RunState.on_model_ended, RunState.on_call_ended],
-        e.ToolCompleted: [RunState.on_call_ended],
-        e.ToolFailed: [RunState.on_call_ended],
-        e.ApprovalRequested: [RunState.on_asked],
+    own: dict[type[Event], Callable[[Any, RecordedEvent, Any], None]] = {
+        e.StepStarted: RunState.on_step_started,
+        e.StepCompleted: RunState.on_step_completed,
+        e.StepFailed: RunState.on_step_failed,
+        e.ModelStarted: RunState.on_model_started,
+        e.ModelCompleted: RunState.on_model_ended,
+        e.ModelFailed: RunState.on_model_ended,
+        e.ApprovalRequested: RunState.on_asked,
     }
+    table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}
     parts: tuple[tuple[str, Mapping[type[Event], Any]], ...] = (
         ("status", status.HANDLERS),
         ("transcript", transcript.HANDLERS),
@@ -357,5 +348,5 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
     for name, handlers in parts:
         for event_type, method in handlers.items():
             if event_type not in (e.StepCompleted, e.StepFailed):  # composed above
-                table.setdefault(event_type, []).append(_through(name, method))
+                table.setdefault(event_type, []).append((attrgetter(name), method))
     return {event_type: tuple(handlers) for event_type, handlers in table.items()}

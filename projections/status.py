@@ -147,7 +147,11 @@ class Status:
         self.waits, self.woken, self.due_at = [], False, None
 
     def progress(self) -> None:
-        """Note that a call or a step ended: recoveries before it don't count any more."""
+        """Note that a step ended: recoveries before it don't count any more."""
+        self.stuck = 0
+
+    def on_call_ended(self, _: RecordedEvent, __: Event) -> None:
+        """Note that a call ended: that is progress, too."""
         self.stuck = 0
 
 
@@ -164,6 +168,10 @@ HANDLERS: Final[Mapping[type[Event], Handler]] = {
     e.RunFailed: Status.on_failed,
     e.RunCancelled: Status.on_cancelled,
     e.RunCancelRequested: Status.on_cancel_requested,
+    e.ModelCompleted: Status.on_call_ended,
+    e.ModelFailed: Status.on_call_ended,
+    e.ToolCompleted: Status.on_call_ended,
+    e.ToolFailed: Status.on_call_ended,
 }
 
 

@@ -348,7 +348,7 @@ TWINS: Final = (
     Mutant("an answer is taken twice", "_check_facts", "not facts.question_open(event.approval_id)", "False"),
     Mutant("a word before the wait is slept through", "_WAKING", '"run.waiting",', ""),
     Mutant("recoveries are not counted", "Status.on_requeued", "self.stuck += 1", ""),
-    Mutant("progress doesn't count", "RunState.on_call_ended", "self.status.progress()", ""),
+    Mutant("progress doesn't count", "Status.on_call_ended", "self.stuck = 0", "pass"),
     Mutant("a tool that isn't known falls over", "Runner._tool", "self.tools.get(name)", "self.tools[name]"),
     Mutant("a tool that isn't known fails the run", "judge", "else call.on_unknown", 'else "fail"'),
     Mutant(
@@ -435,7 +435,13 @@ OURS: Final = (
         "call.has_effect and not was_completed",
         "False",
     ),
-    Mutant("what happened in the scope may be begun again", "_happened", "or scene.happened(call_id)", "", GAPS),
+    Mutant(
+        "what happened in the scope may be begun again",
+        "authority:_check_facts",
+        "or scene.happened(event.call_id)",
+        "",
+        GAPS,
+    ),
     Mutant(
         "a person speaks of any attempt",
         "_check_word",

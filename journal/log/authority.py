@@ -13,7 +13,7 @@ from . import events as e
 from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
-from .head import RECOVERIES, STATUS_AFTER, TERMINAL, Head, sharper
+from .head import MOVES, RECOVERIES, STATUS_AFTER, TERMINAL, Head, sharper
 from .policies import EFFECT_FREE
 
 
@@ -141,14 +141,9 @@ class Gate:
         else:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
         if kind in NEEDS_FACTS:
-            _check_facts(self.head, event, self.scene.facts())
-        if (
-            isinstance(event, e.ToolStarted)
-            and event.policy not in EFFECT_FREE
-            and _happened(self.scene, event.call_id)
-        ):
-            raise CallEnded(f"run {run_id}: call {event.call_id} has happened; its recorded result is the answer")
-        self._count(event, kind)
+            _check_facts(self.head, event, self.scene)
+        if kind in MOVES:  # nothing else changes who may append next
+            self._count(event, kind)
 
     def _count(self, event: Event, kind: str) -> None:
         self.status = STATUS_AFTER.get(kind, self.status)
@@ -235,12 +230,6 @@ def _may_testify(head: Head, event: Event, scene: Scene) -> None:
         raise NotNewest(f"run {head.run_id} went on as {newest}; say it there")
 
 
-def _happened(scene: Scene, call_id: str) -> bool:
-    """Return whether the call has happened: by the log, by this append so far, or anywhere in the run's scope."""
-    call = scene.facts().call_facts(call_id)
-    return bool(call and call.completed) or scene.happened(call_id)
-
-
 def _of_outbox(event: Event, facts: Facts) -> bool:
     """Return whether the event is about a call of the outbox. The relay writes of these, and it owns no run."""
     if not isinstance(event, e.ToolDispatched | e.ToolCompleted | e.ToolFailed):
@@ -263,8 +252,13 @@ def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> No
         )
 
 
-def _check_facts(head: Head, event: Event, facts: Facts) -> None:
-    """Check events about calls and questions: an attempt starts once and ends once, a question is answered once."""
+def _check_facts(head: Head, event: Event, scene: Scene) -> None:
+    """Check events about calls and questions: an attempt starts once and ends once, a question is answered once.
+
+    What isn't to happen twice doesn't start once it has happened: by the log so far, this append included, or anywhere
+    in the run's scope.
+    """
+    facts = scene.facts()
     match event:
         case e.ModelStarted() | e.ToolStarted():
             call = facts.call_facts(event.call_id)
@@ -272,6 +266,12 @@ def _check_facts(head: Head, event: Event, facts: Facts) -> None:
                 known = call.attempt if call else 0
                 raise NotAllowed(
                     f"run {head.run_id}: call {event.call_id}: expected attempt {known + 1}, got {event.attempt}"
+                )
+            if isinstance(event, e.ModelStarted) or event.policy in EFFECT_FREE:
+                return
+            if (call is not None and call.completed) or scene.happened(event.call_id):
+                raise CallEnded(
+                    f"run {head.run_id}: call {event.call_id} has happened; its recorded result is the answer"
                 )
         case e.ToolFailed() if tells_unknown(event):
             call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome

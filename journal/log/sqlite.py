@@ -213,7 +213,8 @@ class SQLiteStore(SQLiteWideReads):
             tx = SQLiteTransaction(writer, self._path)
             try:
                 result = decide(tx)
-                tx.check()
+                if tx.failed is not None:
+                    tx.check()
             except BaseException:
                 self._roll_back()
                 raise
@@ -232,8 +233,10 @@ class SQLiteStore(SQLiteWideReads):
         if not self._lock.acquire(timeout=self._busy_wait_s):
             raise StoreBusy(f"{self._path}: another thread holds the write lock; nothing was written, try again")
         try:
-            self._check()
-            self._refuse_if_poisoned()
+            if self._closed:  # while this thread waited; it can't have been forked meanwhile
+                self._check()
+            if _poisoned:
+                self._refuse_if_poisoned()
             self._files.check_main()
             writer = self._writer
             if durable is not self._durable:

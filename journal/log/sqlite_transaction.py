@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
@@ -15,6 +15,7 @@ from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
+from .sqlite_events import NewRow
 from .sqlite_parts import restore
 from .sqlite_reads import EVENTS, HEAD_OF, SQLiteReads, fetch
 from .store import Write
@@ -71,12 +72,20 @@ class SQLiteTransaction(SQLiteReads):
             raise self.failed
         return use(self._connection)
 
+    def _rows(self, query: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        if self.failed is not None:
+            raise self.failed
+        try:
+            return cast("list[tuple[Any, ...]]", self._connection.execute(query, params).fetchall())
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
+
     def head(self, run_id: str) -> Head | None:
         """The run's head, or None."""
         if self.failed is not None:
             raise self.failed
         try:  # each append comes by here: no detour
-            rows = fetch(self._connection, HEAD_OF, (run_id,))
+            rows = self._connection.execute(HEAD_OF, (run_id,)).fetchall()
         except apsw.Error as error:
             raise translate(error, self._path) from error
         return Head._make(rows[0]) if rows else None
@@ -86,10 +95,12 @@ class SQLiteTransaction(SQLiteReads):
         if self.failed is not None:
             raise self.failed
         write.check()
+        run_id, rows = write.head.run_id, list[NewRow]()
+        for event in write.events:
+            rows.append((run_id, *event))
         try:
             self._move_head(write.before, write.head)
-            run_id = write.head.run_id
-            positions = EVENTS.insert(self._connection, [(run_id, *event) for event in write.events])
+            positions = EVENTS.insert(self._connection, rows)
             self._write_rows(write)
         except WrongExpectation:
             raise

@@ -41,7 +41,7 @@ from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from . import folding
-from .bounds import check_bounds
+from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy, save, seal
 
 
@@ -103,7 +103,8 @@ class Appender:
         """Append all of these batches or nothing; return the records of each. Raises what `Journal.append` says."""
         durable = False
         for batch in batches:
-            _check_size(batch)
+            if not 0 < len(batch.drafts) <= append_batch_events_max:
+                _check_size(batch)
             for draft in batch.drafts:
                 durable = durable or e.is_durable(draft.event)
         return self._commit(batches, durable=durable)
@@ -143,7 +144,9 @@ class Appender:
             self._drop(appends)
             raise
         for append, records in zip(appends, appended, strict=True):
-            self._note_words(append.key, records)
+            for rec in records if not append.key[1] else ():
+                if rec.type == "tool.resolved":
+                    self._note_word(append.key[0], records[-1].seq)
         for key, state, checkpoint in sealed:
             self._save(key, state, checkpoint)
         return appended
@@ -154,17 +157,12 @@ class Appender:
             for append in appends:
                 self._cache.pop(append.key, None)
 
-    def _note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
-        """Note a word about a call.
-
-        It may be the owner's own, of an attempt that timed out: the owner must see it at once.
-        """
-        if key[1] or not any(record.type == "tool.resolved" for record in records):
-            return
+    def _note_word(self, run_id: str, seq: int) -> None:
+        """Note a word about a call: it may be of an attempt of the owner's, who must see it at once."""
         with self._lock:
-            entry = self._cache.get((key[0], True))
+            entry = self._cache.get((run_id, True))
             if entry is not None:
-                self._cache[key[0], True] = entry._replace(upto=max(entry.upto, records[-1].seq))
+                self._cache[run_id, True] = entry._replace(upto=max(entry.upto, seq))
 
     def now(self) -> str:
         """Return the time of the wall clock, as events hold it."""
@@ -310,7 +308,8 @@ class _Append:
     def run(self) -> list[RecordedEvent]:
         """Judge, fold, write."""
         batch, head = self.batch, self.head
-        if head.head_seq and (repeated := self._repeated()) is not None:
+        behind = batch.expect is not None and batch.expect < head.head_seq
+        if (behind or head.status in TERMINAL) and (repeated := self._repeated()) is not None:
             return repeated
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
@@ -417,8 +416,8 @@ class _Append:
             index.apply(state, rec, self.rows, self._args_at)
         elif self.state is not None:
             self.state.apply(rec)
-        if self.state is not None:
-            check_bounds(self.state, rec)
+        if self.state is not None and (check := BOUNDS.get(rec.type)) is not None:
+            check(self.state, rec)
 
     def _args_at(self, seq: int) -> object:
         """Return the args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
