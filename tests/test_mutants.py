@@ -99,7 +99,7 @@ def test_each_mutant_has_its_place():
     sources, astray = checkout(ROOT), list[str]()
     before = {path: ast.dump(ast.parse(text)) for path, text in sources.items()}
     for mutant in MUTANTS:
-        assert mutant.dies in SELECTION, mutant.name
+        assert (ROOT / f"tests/test_{mutant.dies}.py").exists(), mutant.name
         try:
             path, text = mutated(sources, mutant)
         except NoPlaceError as error:
