@@ -280,7 +280,7 @@ class Root(CommandGroup):
 
 
 def _output_in(words: Sequence[str]) -> str:
-    """Return the format that a command line asks for, seen before it is parsed: its errors need it too."""
+    """Return the format that a command line asks for, if it can be seen before parsing: errors need it too."""
     found = os.environ.get("RUNJOURNAL_OUTPUT", "table")
     for place, word in enumerate(words):
         if word in ("-o", "--output"):

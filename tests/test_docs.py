@@ -211,7 +211,7 @@ ALL = {name: list(blocks(path)) for name, path in zip(NAMES, PAGES, strict=True)
 
 def test_every_block_says_what_it_is():
     """A block has a language that this file knows what to do with, and a comment that it can read."""
-    known = {"python", "output", "console", "json", "text"}
+    known = {"python", "output", "console", "json", "text", "mermaid"}
     assert [] == [(name, each.line) for name, found in ALL.items() for each in found if each.kind not in known]
     consoles = [(name, each) for name, found in ALL.items() for each in found if each.kind == "console"]
     assert [] == [
