@@ -74,7 +74,7 @@ def test_round_trip():
     entries = list(read_lines(exported(rows, blobs)))
     assert rows == [each for each in entries if isinstance(each, JsonlRow)]
     assert list(blobs.items()) == [each for each in entries if isinstance(each, Blob)]
-    assert ["Row", "Row", "Blob", "Row", "Row"] == [type(each).__name__ for each in entries]
+    assert ["JsonlRow", "JsonlRow", "Blob", "JsonlRow", "JsonlRow"] == [type(each).__name__ for each in entries]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.binary(max_size=20) | st.text().map(str.encode)), max_size=6))

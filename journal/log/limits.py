@@ -157,6 +157,22 @@ export_header_bytes_max: Final = 4096
 """The first line of an export; a file with a longer one is no export."""
 transcript_line_bytes_max: Final = 64 * 1024 * 1024
 """A longer line of a transcript is quarantined unread."""
+transcript_depth_max: Final = 500
+"""A line of a transcript that nests deeper is quarantined unread."""
+transcript_values_max: Final = 250_000
+"""A line of a transcript that holds more values is quarantined unread: each takes far more memory than its text."""
+import_names_held_max: Final = 4_096
+"""Of the calls and sidechains of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_messages_held_max: Final = 8
+"""Of the model's messages of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_chunk_bytes: Final = 4 * 1024 * 1024
+"""Bytes that one write of an import holds, and one event more; the transaction holds all of them."""
+import_quarantined_held_max: Final = 1_000
+"""Quarantined lines of a file that an import remembers; others it counts, and each has its note in the run."""
+import_states_held_max: Final = 64
+"""Folded runs that the import of an export keeps in memory; another one is folded again when it goes on."""
+scratch_cache_bytes: Final = 4 * 1024 * 1024
+"""Of what an import has put into its temporary file, so much is in memory."""
 foreign_depth_max: Final = 48
 """How deep a foreign value may nest: less than `json_depth_max`, since events wrap it. What is deeper becomes text."""
 usage_raw_bytes_max: Final = 16 * 1024
