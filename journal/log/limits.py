@@ -193,6 +193,8 @@ stem_chars_max: Final = 80
 """What is kept of a transcript's name that is no id as it stands; a digest follows."""
 
 # Showing.
+close_ids_max: Final = 3
+"""Ids that an error names because they are close to one that nothing has."""
 summary_chars_max: Final = 160
 """An event in one line; what is longer is cut, with an ellipsis."""
 ls_table_rows: Final = 50
