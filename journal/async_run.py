@@ -25,7 +25,7 @@ from runjournal.engine.script import Entry
 from runjournal.engine.tools import TOOL_CONTEXT, Tool
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
-from runjournal.log.codec import plain
+from runjournal.log.codec import plain, tellable
 from runjournal.log.limits import cancel_wait_s, told_turns
 
 P = ParamSpec("P")
@@ -465,7 +465,7 @@ class AsyncRun(Context):
         return await self._ask_inside(action, stored, reason)
 
     async def _ask_inside(self, action: str, args: dict[str, Json], reason: str) -> dict[str, Json]:
-        return await self._driver.drive(self._caller.ask(action, args, reason))
+        return await self._driver.drive(self._caller.ask(action, args, tellable(reason)))
 
     @_awaited
     async def signals(self) -> list[Json]:
@@ -481,7 +481,7 @@ class AsyncRun(Context):
     @_awaited
     async def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
         """End the run as failed; see `Run.fail`."""
-        await self._driver.drive(self._core.end(e.RunFailed({"type": type, "message": message}, [], "error")))
+        await self._driver.drive(self._core.end(e.RunFailed(f.error_of(f.Failed(type, message))[0], [], "error")))
         raise AssertionError
 
 

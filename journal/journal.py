@@ -10,7 +10,7 @@ from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.codec import plain
+from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
@@ -71,7 +71,7 @@ class Journal(Logbook):
             plain(input),
             messages=plain([dict(message) for message in messages]) if messages else None,
             plan=plain([dict(task) for task in plan]) if plan else None,
-            title=title,
+            title=tellable(title),
             tags=dict(tags) if tags else None,
             budget=dict(**budget) if budget else None,
         )
@@ -129,12 +129,13 @@ class Journal(Logbook):
         Raises RunNotFound, and InvalidArgument for a question that the run never asked.
         """
         self._answer(
-            run_id, e.ApprovalResolved(approval_id, "approved" if args is None else "edited", plain(args), note)
+            run_id,
+            e.ApprovalResolved(approval_id, "approved" if args is None else "edited", plain(args), tellable(note)),
         )
 
     def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:
         """Say no; see `approve`."""
-        self._answer(run_id, e.ApprovalResolved(approval_id, "rejected", note=note))
+        self._answer(run_id, e.ApprovalResolved(approval_id, "rejected", note=tellable(note)))
 
     def _answer(self, run_id: str, answer: e.ApprovalResolved) -> None:
         mistyped.check_run(self, run_id)
@@ -160,7 +161,9 @@ class Journal(Logbook):
         call = self.state(mistyped.check_run(self, run_id)).calls.known.get(call_id)
         attempt = call.attempt if call is not None else 1
         try:
-            self.append(run_id, [e.ToolResolved(call_id, attempt, outcome, plain(result), note=note)], expect=None)
+            self.append(
+                run_id, [e.ToolResolved(call_id, attempt, outcome, plain(result), note=tellable(note))], expect=None
+            )
         except (CallEnded, NotAllowed):
             if call is None:
                 mistyped.check_call(self, run_id, call_id)
@@ -168,7 +171,7 @@ class Journal(Logbook):
 
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run: whoever owns it obeys, or claims it next; one that nobody owns is ended at once."""
-        Runner(self).cancel(mistyped.check_run(self, run_id), reason, mode)
+        Runner(self).cancel(mistyped.check_run(self, run_id), tellable(reason), mode)
 
     # Runs that go on from others.
 

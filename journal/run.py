@@ -21,7 +21,7 @@ from runjournal.engine.script import Entry
 from runjournal.engine.tools import TOOL_CONTEXT, Tool
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
-from runjournal.log.codec import plain
+from runjournal.log.codec import plain, tellable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -348,7 +348,7 @@ class Run(Context):
         return self._ask_inside(action, stored, reason)
 
     def _ask_inside(self, action: str, args: dict[str, Json], reason: str) -> dict[str, Json]:
-        return self._driver.drive(self._caller.ask(action, args, reason))
+        return self._driver.drive(self._caller.ask(action, args, tellable(reason)))
 
     def signals(self) -> list[Json]:
         """The payloads of the inbox of the open step: what had arrived when its attempt began.
@@ -363,6 +363,9 @@ class Run(Context):
         raise AssertionError
 
     def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
-        """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step."""
-        self._driver.drive(self._core.end(e.RunFailed({"type": type, "message": message}, [], "error")))
+        """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step.
+
+        What of the message can't be stored is escaped, as in the message of an exception; the rest is kept.
+        """
+        self._driver.drive(self._core.end(e.RunFailed(f.error_of(f.Failed(type, message))[0], [], "error")))
         raise AssertionError
