@@ -77,6 +77,8 @@ tags_max: Final = 64
 """Tags of a run."""
 checkpoint_warn_bytes: Final = 50 * 1024
 """A checkpoint over this is written, with a warning."""
+checkpoint_parts_told_max: Final = 3
+"""Parts of the state that such a warning names: the largest."""
 checkpoint_every_events: Final = 256
 """A checkpoint is written after this many events, and at each event that ends a step or the run."""
 checkpoint_stretch_events: Final = 16_384
