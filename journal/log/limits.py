@@ -243,6 +243,8 @@ step_changes_max: Final = 20
 """Changes of the state that `replay --step` shows of one event; of others it tells the number."""
 step_value_chars_max: Final = 100
 """A value of such a change; what is longer is cut, with an ellipsis."""
+diff_value_chars_max: Final = 60
+"""A value that `diff` shows of one side; of a longer one the part is shown where the sides differ, with ellipses."""
 state_value_chars_max: Final = 200
 """A value in a state that `replay` shows; what is longer is cut, with an ellipsis."""
 import_told_lines_max: Final = 20

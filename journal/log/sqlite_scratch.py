@@ -3,7 +3,8 @@
 SQLite keeps a few pages of it in memory and the rest on the disk of the temporary files. Nobody else can open it.
 """
 
-# pyright: reportUnknownMemberType=false - apsw's stub takes Buffer from a module that has it from Python 3.12 on only
+# apsw's stub takes Buffer from collections.abc, which has it from Python 3.12 on: to pyright on 3.11 it is unknown.
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
