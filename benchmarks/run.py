@@ -33,6 +33,7 @@ GOALS = {
     "bytes_ratio": ("<=", 2.4),
     "audit_peak_mb": ("<=", 150),
     "export_peak_mb": ("<=", 150),
+    "import_peak_mb": ("<=", 150),
     "help_ratio": ("<=", 1.6),
 }
 
@@ -50,6 +51,7 @@ def figures(folder: Path, pairs: int) -> dict[str, Any]:
     found["bytes_ratio"] = sizes.bytes_ratio(folder)
     found["audit_peak_mb"] = sizes.peak_mb(folder / "long.db", "audit", "r")
     found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")
+    found["import_peak_mb"] = sizes.peak_mb(folder / "in.db", "import", "claude-code", str(sizes.transcript(folder)))
     found["help_ratio"] = sizes.help_ratio(pairs)
     return found
 

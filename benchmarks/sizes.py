@@ -1,7 +1,8 @@
-"""What a long run costs: recovery beside a short one, bytes on disk, memory of audit and export, the help's start."""
+"""What a long run costs: recovery beside a short one, bytes on disk, memory of some commands, the start of the help."""
 
 from __future__ import annotations
 
+import json
 import resource
 import subprocess
 import sys
@@ -65,6 +66,19 @@ def peak_mb(store: Path, *command: str) -> float:
     program = [sys.executable, "-m", "runjournal.cli", "--db", str(store), *command]
     out = subprocess.run([sys.executable, "-c", script, *program], capture_output=True, text=True, check=True)
     return round(int(out.stdout) / 1024, 1)
+
+
+def transcript(folder: Path, calls: int = 20_000) -> Path:
+    """A transcript of Claude Code with 20,000 calls and their results, a line each."""
+    path = folder / "session.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(calls):
+            use = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": "x" * 300}}
+            result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "x" * 300}
+            for role, block in (("assistant", use), ("user", result)):
+                message = {"id": f"m{number}", "role": role, "content": [block]}
+                file.write(json.dumps({"type": role, "uuid": f"{role}{number}", "message": message}) + "\n")
+    return path
 
 
 def help_ratio(pairs: int = 15) -> dict[str, float]:

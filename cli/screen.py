@@ -96,13 +96,17 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
         yield "go on", line(how)
     for wait in state.status.waits[:show_rows_max]:
         what = awaited(head.run_id, state, wait)
-        yield "waits for", line(f"{what.kind}: {what.what}")
-        yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
+        if state.answered(wait):
+            yield "answered", line(f"{what.kind}: {what.what}{_decision(state, what.id)}; it goes on when it is run")
+        else:
+            yield "waits for", line(f"{what.kind}: {what.what}")
+            yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
     yield "due", moment(state.status.due_at)
     yield (
         "cancel",
         line(f"requested, mode {state.status.cancel}") if state.status.cancel and not state.status.terminal else "",
     )
+    yield "signals", _untaken(state)
     yield "step", _step(state, now)
     roles = ", ".join(f"{line(role)} {amount(count)}" for role, count in sorted(state.transcript.view.roles.items()))
     yield "messages", f"{amount(state.transcript.view.count)} ({roles})" if roles else ""
@@ -118,6 +122,19 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     yield "models", _counted(models.started, models.completed, models.failed, models.in_flight)
     children = found.family.runs if found.family else state.inbox.children_count
     yield "children", amount(children) if children else ""
+
+
+def _decision(state: RunState, key: str) -> str:
+    question = state.approvals.known.get(key)
+    return f" ({question.decision})" if question is not None and question.decision else ""
+
+
+def _untaken(state: RunState) -> str:
+    """The signals that no step had taken when the run ended, "" if there are none."""
+    signals = state.inbox.signals if state.status.terminal else []
+    named = [f"{line(name, 60)} (seq {seq - state.offset})" for seq, _, name in signals[:show_rows_max]]
+    named += ["…"] * (len(signals) > show_rows_max)
+    return f"{amount(len(signals))} that nobody took: {', '.join(named)}" if signals else ""
 
 
 def _step(state: RunState, now: str) -> str:
@@ -171,12 +188,14 @@ def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> It
     )
     left = len(found.open_calls) - len(calls)
     more = [f"… {left} more: {line(app.typed(f'runjournal show {run_id} --full'))}"] if left else []
-    yield from _section(f"In flight ({len(found.open_calls)})", rows=(head, *args) if rows else (), texts=more)
+    ended = found.state is not None and found.state.status.terminal
+    title = "Left open" if ended else "In flight"
+    yield from _section(f"{title} ({len(found.open_calls)})", rows=(head, *args) if rows else (), texts=more)
 
 
 _ON_RESUME: Final = {
     "recorded": "its outcome is returned",
-    "run": "made again",
+    "run": "it is made again",
     "hook": "the tool's hook is asked",
     "ask": "a person is asked",
     "fail": "the agent is told that nobody knows",
@@ -184,12 +203,24 @@ _ON_RESUME: Final = {
 
 
 def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
-    """What becomes of a call when the run goes on; where a person must say first, what to type."""
-    if call.verdict:
-        yield from wrapped(f"on resume: {_ON_RESUME[call.verdict]}; {call.why}", INDENT * 2)
-    if call.verdict in ("hook", "ask", "fail"):
-        from runjournal.engine.waits import resolve_call
+    """What becomes of a call when the run goes on, or a retry of it; where a person must say first, what to type."""
+    from runjournal.engine.verdict import UNDECIDED
+    from runjournal.engine.waits import resolve_call
 
+    if not call.verdict or found.state is None:
+        return
+    then, status = _ON_RESUME[call.verdict], found.state.status.status
+    if found.state.status.terminal:
+        undecided = f"nobody knows whether it happened{call.why.removeprefix('it may have happened')}"
+        text = f"the run is {status}: {undecided if call.verdict in UNDECIDED else call.why}"
+        if found.newest is not None:
+            text += f"; the run went on as {found.newest}"
+        elif status != "completed":
+            text += f"; in a retry {then}"
+    else:
+        text = f"on resume: {then}; {call.why}"
+    yield from wrapped(line(text, 400), INDENT * 2)
+    if call.verdict in UNDECIDED:
         yield f"{INDENT * 2}answer: Journal.{line(resolve_call(found.head.run_id, call.call_id))}"
 
 

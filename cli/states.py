@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from runjournal.log.limits import state_value_chars_max
+from runjournal.log.limits import diff_side_chars_min, diff_value_chars_max, state_value_chars_max
 
 from .formats import amount, money
-from .output import Column, styled, table
-from .safe import line, preview
+from .output import Column, styled, table, terminal_width
+from .safe import ELLIPSIS, line, preview
 
 if TYPE_CHECKING:
     from runjournal.looking.differences import Change
@@ -84,12 +86,29 @@ def change_row(change: Change) -> tuple[object, ...]:
     """A change as a row: where, before, after."""
     if change.path == "first_divergence":
         return change.path, *(_event_shown(each) for each in (change.before, change.after))
-    return change.path, _shown(change.before), _shown(change.after)
+    width = terminal_width()
+    chars_max = diff_value_chars_max if width is None else min(diff_value_chars_max, _side(width, change.path))
+    return change.path, *sides(change, chars_max)
+
+
+def _side(width: int, path: str) -> int:
+    """The columns of each of two sides, beside a place that takes a third of the width at most."""
+    return max(diff_side_chars_min, (width - min(len(path), width // 3)) // 2 - 2)
+
+
+def sides(change: Change, chars_max: int) -> tuple[str, str]:
+    """What was there before and after, each in so many characters: of long ones the part where they differ."""
+    before, after = ("" if each is None else preview(each, sys.maxsize) for each in (change.before, change.after))
+    if max(len(before), len(after)) > chars_max:
+        same = len(os.path.commonprefix([before, after]))  # noqa: RUF071 - of two texts, character by character
+        start = max(0, same - chars_max // 3)
+        before, after = (_from(each, start) for each in (before, after))
+    return line(before, chars_max), line(after, chars_max)
+
+
+def _from(text: str, start: int) -> str:
+    return ELLIPSIS + text[start + 1 :] if start and text else text
 
 
 def _event_shown(event: dict[str, Any] | None) -> str:
     return "(ended)" if event is None else f"{event['seq']} {event['type']} {event['summary']}"
-
-
-def _shown(value: Any) -> str:
-    return "" if value is None else preview(value, state_value_chars_max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,8 +14,8 @@ from . import exits
 from .app import App, color_of
 from .output import styled
 from .progress import progress
-from .safe import dumps, line, preview
-from .states import state_lines
+from .safe import dumps, line
+from .states import sides, state_lines
 
 if TYPE_CHECKING:
     from runjournal.logbook import Logbook
@@ -197,12 +197,8 @@ def _lines(position: Position) -> Iterator[str]:
 
 
 def _change(change: Change, chars_max: int | None) -> str:
-    before, after = (_value(each, chars_max) for each in (change.before, change.after))
+    sides_of = sides(change, chars_max or sys.maxsize)
+    before, after = (
+        "-" if each is None else shown for each, shown in zip((change.before, change.after), sides_of, strict=True)
+    )
     return f"    {styled(line(change.path), 'dim')}: {before} -> {after}"
-
-
-def _value(value: Any, chars_max: int | None) -> str:
-    if value is None:
-        return "-"
-    text = value if isinstance(value, str) else dumps(value)
-    return preview(text, chars_max or len(text) + 1)

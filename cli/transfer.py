@@ -92,7 +92,10 @@ def _reported(found: FileReport, report: Report, number: int, total: int) -> lis
     """One object a run; the lines that weren't taken belong to the file's own run, which comes first."""
     report(number, total)
     lines = [{"line": each.line, "cause": each.cause} for each in found.quarantined]
-    missing = {"quarantined": lines[: found.findings], "torn": lines[found.findings :]}
+    whole = len(lines) - found.torn_tail
+    missing: dict[str, Any] = {"quarantined": lines[:whole], "torn": lines[whole:]}
+    if found.findings > whole:
+        missing["quarantined_count"] = found.findings
     error = {"error": found.error or _NOTHING} if found.error or not found.runs else {}
     if not found.runs:
         return [_object(None, found.path, 0) | missing | error]
@@ -108,9 +111,12 @@ def _object(run_id: str | None, path: str, events_added: int) -> dict[str, Any]:
 
 def _row(row: dict[str, Any]) -> tuple[object, ...]:
     return (
-        row["run_id"] or "-", amount(row["events_added"]), amount(len(row["quarantined"])), amount(len(row["torn"])),
+        row["run_id"] or "-",
+        amount(row["events_added"]),
+        amount(row.get("quarantined_count", len(row["quarantined"]))),
+        amount(len(row["torn"])),
         _at_home(row["path"]),
-    )  # fmt: skip
+    )
 
 
 def _at_home(path: str) -> str:
@@ -126,6 +132,7 @@ class _Outcome:
         self.runs: dict[str, None] = {}
         self.events = self.quarantined = self.torn = self.failed = 0
         self.told: list[str] = []
+        self.untold = 0
 
     def count(self, found: FileReport) -> FileReport:
         """Count one file; return it."""
@@ -135,16 +142,24 @@ class _Outcome:
         self.torn += found.torn_tail
         self.failed += found.error is not None
         if found.error or not found.runs:
-            self.told.append(f"{line(found.path)}: {line(found.error or _NOTHING)}")
-        self.told += [f"{line(found.path)}:{each.line}: {line(each.cause)}" for each in found.quarantined]
+            self._say(f"{line(found.path)}: {line(found.error or _NOTHING)}")
+        for each in found.quarantined:
+            self._say(f"{line(found.path)}:{each.line}: {line(each.cause)}")
+        self.untold += found.quarantined_count - len(found.quarantined)
         return found
+
+    def _say(self, text: str) -> None:
+        if len(self.told) < import_told_lines_max:
+            self.told.append(text)
+        else:
+            self.untold += 1
 
     def tell(self, app: App, command: str) -> None:
         """Say it, and what to type next."""
-        for each in self.told[:import_told_lines_max]:
+        for each in self.told:
             app.say(each)
-        if len(self.told) > import_told_lines_max:
-            app.say(f"… and {plural(len(self.told) - import_told_lines_max, 'line')} more; -o json lists them all")
+        if self.untold:
+            app.say(f"… and {plural(self.untold, 'line')} more; -o json lists them")
         hint = f"; next: {command}" if command else ""
         lines = f"{plural(self.quarantined, 'line')} quarantined"
         lines += f", {plural(self.torn, 'torn line')} left for the next time" if self.torn else ""

@@ -10,11 +10,12 @@ from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.codec import plain
-from runjournal.log.errors import NotNewest, WrongExpectation
+from runjournal.log.codec import plain, tellable
+from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 
+from . import mistyped
 from .logbook import Logbook, Place
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
@@ -70,7 +71,7 @@ class Journal(Logbook):
             plain(input),
             messages=plain([dict(message) for message in messages]) if messages else None,
             plan=plain([dict(task) for task in plan]) if plan else None,
-            title=title,
+            title=tellable(title),
             tags=dict(tags) if tags else None,
             budget=dict(**budget) if budget else None,
         )
@@ -119,22 +120,33 @@ class Journal(Logbook):
     # What others say to a run.
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
-        """Send a message to a run; return its id. The same id again is the same signal."""
+        """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
+        mistyped.check_run(self, run_id)
         signal_id = signal_id or self.new_run_id()
         self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
         return signal_id
 
     def approve(self, run_id: str, approval_id: str, args: Json = None, note: str | None = None) -> None:
-        """Answer a question of a run with yes, and with other args if `args` are passed.
+        """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that.
 
-        Raises NotAllowed after the first answer.
+        Raises RunNotFound, and InvalidArgument for a question that the run never asked.
         """
-        decision = "approved" if args is None else "edited"
-        self.append(run_id, [e.ApprovalResolved(approval_id, decision, plain(args), note)], expect=None)
+        self._answer(
+            run_id,
+            e.ApprovalResolved(approval_id, "approved" if args is None else "edited", plain(args), tellable(note)),
+        )
 
     def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:
-        """Answer a question of a run with no. Raises NotAllowed after the first answer."""
-        self.append(run_id, [e.ApprovalResolved(approval_id, "rejected", note=note)], expect=None)
+        """Say no; see `approve`."""
+        self._answer(run_id, e.ApprovalResolved(approval_id, "rejected", note=tellable(note)))
+
+    def _answer(self, run_id: str, answer: e.ApprovalResolved) -> None:
+        mistyped.check_run(self, run_id)
+        try:
+            self.append(run_id, [answer], expect=None)
+        except NotAllowed:
+            mistyped.check_question(self, run_id, answer.approval_id)
+            raise
 
     def resolve(
         self,
@@ -146,22 +158,31 @@ class Journal(Logbook):
     ) -> None:
         """Say what became of a call of which nobody knows. It holds for all its attempts so far.
 
-        Raises CallEnded if that is known, NotAllowed while the owner lives, NotNewest for an older run of the line.
+        Raises CallEnded if that is known, NotAllowed while the owner lives, NotNewest for an older run of the line;
+        RunNotFound, and InvalidArgument for a call that the run doesn't have.
         """
-        call = self.state(run_id).calls.known.get(call_id)
+        call = self.state(mistyped.check_run(self, run_id)).calls.known.get(call_id)
         attempt = call.attempt if call is not None else 1
-        self.append(run_id, [e.ToolResolved(call_id, attempt, outcome, plain(result), note=note)], expect=None)
+        try:
+            self.append(
+                run_id, [e.ToolResolved(call_id, attempt, outcome, plain(result), note=tellable(note))], expect=None
+            )
+        except (CallEnded, NotAllowed):
+            if call is None:
+                mistyped.check_call(self, run_id, call_id)
+            raise
 
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
-        Runner(self).cancel(run_id, reason, mode)
+        Runner(self).cancel(mistyped.check_run(self, run_id), tellable(reason), mode)
 
     # Runs that go on from others.
 
     def retry(self, run_id: str, *, again: Iterable[str] = (), new_run_id: str | None = None) -> str:
         """Queue a new run that goes on from the newest of its line, which has ended; return its id.
 
-        The steps in `again` are tried as if they hadn't failed. Raises NotNewest.
+        The steps in `again` are tried as if they hadn't failed. Raises NotNewest, RunNotFound, and InvalidArgument for
+        a step that the run never began.
         """
         return self._link("retry", run_id, new_run_id, again=again)
 
@@ -182,7 +203,7 @@ class Journal(Logbook):
     def _link(
         self, link: str, of: str, new_run_id: str | None, *, at: int | None = None, again: Iterable[str] = ()
     ) -> str:
-        state = self.fold(RunState, of, at=at)
+        state = self.fold(RunState, mistyped.check_run(self, of), at=at)
         if link == "fork":
             base_seq = max(1, state.steps.last_done - state.offset)
             state = self.fold(RunState, of, at=base_seq)
@@ -191,6 +212,7 @@ class Journal(Logbook):
         queued = next(self.events(of, upto=1)).event
         if not isinstance(queued, e.RunQueued):
             raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
+        steps = mistyped.check_steps(self, of, again)
         new_id = new_run_id or self.new_run_id()
         self.append(
             new_id,
@@ -203,7 +225,7 @@ class Journal(Logbook):
                     scope=None if link == "fork" else state.status.scope,
                     link=link,
                     base={"run_id": of, "seq": state.seq, "hash": state.hash},
-                    again=list(again) or None,
+                    again=steps or None,
                     budget=queued.budget,
                 )
             ],

@@ -260,6 +260,9 @@ class Run(Context):
         raise AssertionError
 
     def fail(self, message: str, *, type: str = "Failed") -> NoReturn:
-        """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step."""
+        """End the run as failed: no round follows. Whoever runs it gets RunFailed. Raises StepOpen inside a step.
+
+        What of the message can't be stored is escaped, as in the message of an exception; the rest is kept.
+        """
         self._parts.drive(self._fail(message, type))
         raise AssertionError

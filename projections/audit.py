@@ -300,6 +300,17 @@ class RunAudit:
         if self.folding:
             found += self._dangling(owner_gone, known_elsewhere)
             found += self._uncommitted(owner_gone)
+            found += self._untaken()
+        return found
+
+    def _untaken(self) -> list[Finding]:
+        """A signal may come while the run ends; it is told by nobody else."""
+        state, found = self.state, list[Finding]()
+        for seq, _, name in state.inbox.signals if state.status.terminal else ():
+            place = seq - state.offset
+            what = f"event {place}: no step took the signal {shown(name)} before the run was {state.status.status}"
+            at = place if place > 0 else None
+            found.append(finding("signal_untaken", self.run_id, at, what, show_events(self.run_id, max(place, 1))))
         return found
 
     def _severity(self, owner_gone: bool, *, harmless: bool) -> Severity:  # noqa: FBT001 - private

@@ -72,6 +72,7 @@ CODES: Final[Mapping[str, Code]] = {
     "call_open": Code("warning", "a call was started and has no end"),
     "call_unresolved": Code("warning", "a call may have happened, and nobody knows"),
     "uncommitted": Code("warning", "a step was left open: what it did to the context counts for nothing"),
+    "signal_untaken": Code("info", "the run ended before any step took a signal: whoever sent it was not heard"),
     "approval_unasked": Code("error", "a question was answered that wasn't open"),
     "checks_stopped": Code("info", "from here on nothing that needs the folded state is checked"),
     "fold_failed": Code("error", "the fold failed at an event"),

@@ -329,6 +329,17 @@ def test_cancelled_run():
     ]
 
 
+def test_signal_at_the_end():
+    """A signal that nobody took is told once the run has ended, whichever way, and is no fault."""
+    signal = e.SignalReceived("id-1", "stop", None)
+    for end in (ended(), e.RunCancelled("no"), e.RunFailed(ERROR, [], "error")):
+        found = list(audit_run(forged([*BEGUN, signal, (end, 1)]), "r"))
+        assert [("signal_untaken", "info", 3)] == [(each.code, each.severity, each.seq) for each in found]
+    taken = [*OPEN, signal, *owned(e.StepCompleted(0), started(1, "b"), e.SignalTaken(["id-1"]), e.StepCompleted(1))]
+    for events in ([*BEGUN, signal], [*taken, (ended(), 1)]):
+        assert [] == list(audit_run(forged(events), "r"))
+
+
 def test_outbox_at_the_end():
     """What the outbox relay still has to deliver is its business."""
     found = list(audit_run(forged([*OPEN, *owned(tool(policy="outbox"), e.StepCompleted(0), ended())]), "r"))

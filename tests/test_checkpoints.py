@@ -147,6 +147,56 @@ def test_large_ones_warn(journal):
     assert 1 == len(list(journal.store.checkpoints(R)))
 
 
+class Sentence:
+    NAME = "sentence"
+    VERSION = 1
+
+    @classmethod
+    def initial(cls):
+        return cls()
+
+    def apply(self, record):
+        pass
+
+    def dump(self):
+        return ["w" * 60_000]
+
+    @classmethod
+    def load(cls, data):
+        return cls()
+
+
+FILLED = {
+    "memory": ([e.MemorySet("k", "x" * 60_000)], "are memory 600.., ", "; keep large values out of the working memory"),
+    "calls": (
+        [step(0, "s"), *(e.ToolStarted(f"c{n}", "t", {}, "unsafe", False, "ask", 1) for n in range(300))],
+        "are calls [0-9]{5}, ",
+        "; a step holds its calls until it completes, so make several steps of a long one",
+    ),
+    "plan": (
+        [e.PlanSet([{"id": "a", "title": "x" * 60_000, "status": "todo"}])],
+        "are plan 60...",
+        "; keep the titles",
+    ),
+    "inbox": ([e.SignalReceived(f"id{n}", "s" * 500, None) for n in range(120)], "are inbox ", "; let a step take"),
+}
+
+
+@pytest.mark.parametrize(("events", "parts", "advice"), FILLED.values(), ids=FILLED)
+def test_a_large_one_says_what_fills_it(journal, events, parts, advice):
+    """The warning names the largest parts in bytes, the largest first, and what to do about that one."""
+    start(journal, *events)
+    with pytest.warns(CheckpointWarning, match=f"its largest parts, in bytes, {parts}.*{advice}"):
+        journal.checkpoint(R)
+
+
+def test_a_large_one_of_another_projection(journal):
+    """Of a projection of one's own nothing is advised."""
+    start(journal)
+    with pytest.warns(CheckpointWarning, match=r"its largest parts, in bytes, are state 60004$"):
+        journal.checkpoint(R, Sentence)
+
+
 @pytest.mark.requirement("R18")
 def test_it_points_at_messages(journal):
     """A checkpoint holds a range of messages, not the messages, and large values by reference."""

@@ -210,7 +210,7 @@ def test_show_messages(db):
 def test_show_screen(db):
     """The screen says what is in flight, what failed, and what to type next."""
     shown = run(db, "show", "@last-failed").stdout
-    for expected in ("alpha-2", "failed", "In flight (1)", "Last error", "Next", "show alpha-2 --calls"):
+    for expected in ("alpha-2", "failed", "Left open (1)", "Last error", "Next", "show alpha-2 --calls"):
         assert expected in shown
 
 

@@ -9,6 +9,10 @@ from click.testing import CliRunner
 
 from runjournal import KEY, Journal, RunFailed, RunWaiting, tool
 from runjournal.cli.app import cli
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.log.base import Event
+from runjournal.looking.audit import audit_run
 from runjournal.run import Run
 
 
@@ -67,17 +71,18 @@ def test_show_says_what_becomes_of_an_open_call(store: Path) -> None:
     """Each with its verdict and its reason; where a person must say first, the call that says it."""
     with Journal.open(store) as journal:
         keys = {run: next(iter(journal.state(run).calls.known)) for run in ("failed", "waits", "keyed")}
-    for run in ("failed", "waits"):
+    twice = "and nothing keeps it from happening twice"
+    for run, what in (
+        ("failed", f"the run is failed: nobody knows whether it happened, {twice}; in a retry the agent is told that"),
+        ("waits", f"on resume: a person is asked; it may have happened, {twice}"),
+    ):
         text = show(store, run)
-        what = "the agent is told that nobody knows" if run == "failed" else "a person is asked"
-        assert f"on resume: {what}; it may have happened, and nothing keeps it from happening twice" in " ".join(
-            text.split()
-        )
+        assert what in " ".join(text.split())
         assert f"answer: Journal.resolve('{run}', '{keys[run]}', 'happened', result) or 'did_not_happen'" in text
     assert "go on     Journal.retry('failed') gives the id of a run" in show(store, "failed")
     assert "waits for question: whether mail happened" in show(store, "waits")
     keyed = show(store, "keyed")
-    assert "on resume: made again; the receiver does it once for its key" in keyed
+    assert "on resume: it is made again; the receiver does it once for its key" in keyed
     assert "answer: " not in keyed
     (call,) = json.loads(show(store, "keyed", "-o", "json"))["open_calls"]
     assert ("run", True) == (call["verdict"], call["why"].startswith("the receiver does it once"))
@@ -93,3 +98,70 @@ def test_show_leads_from_a_run_to_the_one_that_went_on(store: Path) -> None:
     assert "from      failed, event " in show(store, "again")
     rows = show(store, "failed", "--calls").splitlines()
     assert ["pay"] == [row.split()[1] for row in rows if "did_not_happen" in row]
+
+
+def spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+def test_show_says_no_resume_of_what_has_ended(tmp_path: Path, status: str) -> None:
+    """A run that has ended isn't resumed: what is known of its call is said, and what a retry would do, if one may."""
+    me = owner.here()
+    ends: dict[str, Event] = {
+        "completed": e.RunCompleted(1),
+        "failed": e.RunFailed({"type": "E", "message": "m"}, [], "error"),
+        "cancelled": e.RunCancelled("no"),
+    }
+    with Journal.open(tmp_path / "runs.db") as journal:
+        claim = e.RunClaimed("w", 1, 60.0, me.host, me.boot_id, me.pid_ns, me.pid, me.started)
+        journal.append("r", [e.RunQueued(kind="k", input=1), claim], expect=0)
+        calls = [e.ToolStarted(f"c{p}", "not_here", {}, p, False, "ask", 1) for p in ("unsafe", "idempotent")]
+        steps = [e.StepStarted(0, "s", "s", "once", 1, 1), *calls, ends[status]]
+        journal.append("r", steps, expect=None, epoch=1)
+    text = spaced(show(tmp_path / "runs.db", "r"))
+    assert "on resume" not in text
+    assert "Left open (2)" in text
+    assert f"the run is {status}: nobody knows whether it happened, and nothing keeps it from happening twice" in text
+    assert (status != "completed") == ("; in a retry a person is asked" in text)
+    assert (status != "completed") == ("it may simply be made again; in a retry it is made again" in text)
+    with Journal.open(tmp_path / "runs.db") as journal:
+        if status != "completed":
+            journal.retry("r", new_run_id="later")
+            assert "; the run went on as later" in spaced(show(tmp_path / "runs.db", "r"))
+
+
+def test_show_says_what_was_answered(tmp_path: Path) -> None:
+    """A question that was answered isn't asked for again; it is said that the run goes on when it is run."""
+
+    def agent(run: Run) -> None:
+        with run.step("s"):
+            run.ask("send", to="ada")
+
+    with Journal.open(tmp_path / "runs.db") as journal:
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(agent, run_id="r")
+        assert "waits for approval: a yes or no to 'send'" in spaced(show(tmp_path / "runs.db", "r"))
+        journal.reject("r", waiting.value.waits[0]["id"])
+    text = spaced(show(tmp_path / "runs.db", "r"))
+    assert "answered approval: a yes or no to 'send' (rejected); it goes on when it is run" in text
+    assert ("waits for" in text, "approve(" in text) == (False, False)
+    found = json.loads(show(tmp_path / "runs.db", "r", "-o", "json"))
+    assert [True] == [wait["answered"] for wait in found["waits"]]
+
+
+def test_show_and_audit_tell_of_signals_that_nobody_took(tmp_path: Path) -> None:
+    """A signal that came while the run ended stands in both; while the run lives, nothing is said of it."""
+
+    def agent(run: Run) -> None:
+        with run.step("s"):
+            pass
+        journal.signal("r", "stop", None)
+        assert "that nobody took" not in show(tmp_path / "runs.db", "r")
+
+    with Journal.open(tmp_path / "runs.db") as journal:
+        journal.run(agent, run_id="r")
+        found = [(each.code, each.severity, each.seq) for each in audit_run(journal.store, "r")]
+    (seq,) = (each["seq"] for each in json.loads(show(tmp_path / "runs.db", "r", "-o", "json"))["signals"])
+    assert [("signal_untaken", "info", seq)] == found
+    assert f"signals 1 that nobody took: stop (seq {seq})" in spaced(show(tmp_path / "runs.db", "r"))

@@ -39,6 +39,7 @@ class Shelf:
         """Import a file as a Journal does: each event checked as it will be when it is stored."""
         result = read(Source(str(path), **session), self)
         for run in result.runs:
+            run.items = list(run.items)
             if run.run_id not in self.rows:
                 assert isinstance(run.items[0].event, e.RunImported)
             state = self.states.setdefault(check_run_id(run.run_id), RunState())
@@ -351,7 +352,9 @@ def test_last_line_without_newline(take, shelf, file):
         (b"\xff\xfe", "not valid UTF-8 at byte 1"),
         (b"\0\0\0", "not valid JSON: NUL bytes from column 1"),
         (b"9" * 5000, "a number with too many digits"),
-        (b"[" * 200_000, "nested too deep"),
+        (b"[" * 200_000, "nested deeper than transcript_depth_max = 500"),
+        (b'{"a":' * 900 + b"1" + b"}" * 900, "nested deeper than transcript_depth_max = 500"),
+        (b"[" + b"{}," * 125_000 + b"{}]", "more values than transcript_values_max = 250000"),
     ],
 )
 def test_quarantine(file, shelf, line, cause):

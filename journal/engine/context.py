@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
-from runjournal.log.codec import plain
+from runjournal.log.codec import plain, tellable
 from runjournal.projections.costs import Costs
 from runjournal.projections.plan import Task
 from runjournal.projections.transcript import Message
@@ -273,7 +273,7 @@ class Context:
         stored: dict[str, Json] = plain(args)
 
         async def answer() -> dict[str, Json]:
-            return await self._core.drive(self._caller.ask(action, stored, reason))
+            return await self._core.drive(self._caller.ask(action, stored, tellable(reason)))
 
         if self._steps.inside:
             return await answer()
@@ -286,4 +286,4 @@ class Context:
         return self._steps.end(e.RunCompleted(f.given_back("the agent", output)))
 
     def _fail(self, message: str, type: str) -> Verb[NoReturn]:
-        return self._steps.end(e.RunFailed({"type": type, "message": message}, [], "error"))
+        return self._steps.end(e.RunFailed(f.error_of(f.Failed(type, message))[0], [], "error"))

@@ -24,12 +24,14 @@ from typing import IO, Final, NamedTuple
 
 from runjournal.log.events import RunImported
 from runjournal.log.limits import export_header_bytes_max, title_chars_max
+from runjournal.log.sqlite_scratch import Scratch
 
-from .base import FileImport, ImportedRun, Item, Known, Quarantined
+from .base import FileImport, ImportedRun, Item, Known
 from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, taken_of
 from .claude_session import WORKFLOW, Chain, Session
 from .jsonl import is_export
-from .lines import Bad, Reader, TextLine, open_file, parse
+from .lines import Reader, TextLine, open_file, parse
+from .values import Bad, storable
 
 __all__ = ["Source", "discover", "holds_records", "read"]
 
@@ -82,7 +84,9 @@ def _read(source: Source, file: IO[bytes], known: Known, result: FileImport) -> 
     taken = taken_of(row) if row else Taken(0, "")
     if taken is None:
         raise _Refused(f"run {run_id} was imported from something else than a Claude Code transcript")
+    result.scratch = Scratch()
     session = Session(
+        result.scratch,
         run_id,
         identity.parent_run_id if identity else None,
         sidechains=not (identity and identity.agent),
@@ -118,23 +122,24 @@ def _take(line: TextLine, session: Session, result: FileImport) -> bool:
     """Take one line, or put it into quarantine; return whether the file is done with up to its end."""
     try:
         parsed = parse(line)
+        clean = storable(parsed[1]) if parsed is not None else None
     except Bad as bad:
         result.torn_tail = not line.ended
         cause = f"torn: the file ends in it ({bad})" if result.torn_tail else str(bad)
-        result.quarantined.append(Quarantined(line.number, cause))
+        result.quarantine(line.number, cause)
         if line.ended:
             session.quarantined(line.number, cause)
         return line.ended
-    if parsed is not None:
-        session.record(line.number, *parsed)
+    if parsed is not None and clean is not None:
+        session.record(line.number, *parsed, *clean)
         return True
     return line.ended
 
 
 def _runs(session: Session, about: _About) -> Iterator[ImportedRun]:
-    for chain in session.chains:
-        items = list(_items(chain, session.first_at or EPOCH))
+    for chain in session.chains():
         main = chain is session.main
+        begin = None
         if chain.new:
             name = (session.title or about.title) if main else None
             begin = RunImported(
@@ -148,11 +153,25 @@ def _runs(session: Session, about: _About) -> Iterator[ImportedRun]:
                 parent_run_id=chain.parent_run_id,
                 note=about.note if main else None,
             )
-            items.insert(0, Item(items[0].at if items else EPOCH, begin))
+        items = _Items(session, chain, begin)
         yield ImportedRun(chain.run_id, SOURCE, about.path, about.sha256, items, about.taken, chain.parent_run_id)
 
 
-def _items(chain: Chain, first_at: str) -> Iterator[Item]:
-    for at, entry in chain.entries:
-        for event in entry.events():
-            yield Item(at or first_at, event)
+class _Items:
+    """What a file adds to a run, read again each time."""
+
+    def __init__(self, session: Session, chain: Chain, begin: RunImported | None) -> None:
+        self._session = session
+        self._chain = chain
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Item]:
+        begin = self._begin
+        for at, event in self._session.events(self._chain):
+            moment = at or self._session.first_at or EPOCH
+            if begin is not None:
+                yield Item(moment, begin)
+                begin = None
+            yield Item(moment, event)
+        if begin is not None:
+            yield Item(EPOCH, begin)

@@ -23,8 +23,8 @@ from runjournal.log.limits import meta_bytes_max, stem_chars_max, stem_whole_cha
 from runjournal.log.store import Import
 
 from .base import Known
-from .lines import Bad, Reader, open_file, parse
-from .values import dict_of, short_digest, text_of
+from .lines import Reader, open_file, parse
+from .values import Bad, dict_of, short_digest, text_of
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -56,10 +56,16 @@ class Request:
 
 @dataclass(slots=True)
 class Group:
-    """An assistant message, as far as it was read: `key` is what its lines share, `message_id` the provider's."""
+    """An assistant message, as far as it was read: `key` is what its lines share, `message_id` the provider's.
 
+    `name` is how the session finds it, `chain` the number of its run, `live` whether any of it is new.
+    """
+
+    name: str
     key: str
     message_id: str | None
+    chain: int
+    live: bool = False
     model: str = "unknown"
     seen: set[bytes] = field(default_factory=set[bytes])
     requests: dict[str, Request] = field(default_factory=dict[str, Request])
@@ -90,6 +96,46 @@ class Group:
         for request in self.requests.values():
             request.told = request.now
 
+    def events(self) -> Iterator[Event]:
+        """Yield the model calls, the message, and the tool calls that the message asked for."""
+        if self.part is not None:
+            yield from self._asked(self.part)
+            yield self._message(self.part)
+            yield from self.part.calls
+
+    def _asked(self, part: Part) -> Iterator[Event]:
+        for request_id, line in part.spent.items():
+            request = self.requests[request_id]
+            if (left := request.left()) is not None:
+                usage: dict[str, Any] = dict(left)
+                if len(json.dumps(request.raw)) <= usage_raw_bytes_max:
+                    usage["raw"] = request.raw
+                yield from self._pair(part, line, request.model, usage)
+        if not part.spent and not part.continued:
+            yield from self._pair(part, part.line, self.model, None)
+
+    def _pair(self, part: Part, line: int, model: str, usage: dict[str, Any] | None) -> Iterator[Event]:
+        first = line == part.line and not part.continued
+        call_id = name_of(f"model-{self.key}" if first else f"model-{self.key}.line-{line}")
+        reason = part.head.get("stop_reason")
+        yield ModelStarted(call_id, name_of(model), "", "", 1, provider=PROVIDER)
+        yield ModelCompleted(
+            call_id,
+            1,
+            part.head,
+            usage=usage,
+            response_id=self.message_id,
+            finish_reason=reason[:finish_reason_chars_max] if isinstance(reason, str) else None,
+        )
+
+    def _message(self, part: Part) -> Event:
+        if part.continued and not part.adjacent:
+            rest = {"message_id": self.message_id, "content": part.blocks, "raw": part.records}
+            return NoteAdded(json.dumps(rest, ensure_ascii=False), code="message_continued")
+        return MessageAppended(
+            "assistant", part.blocks, message_id=self.message_id, provider=PROVIDER, raw=part.records
+        )
+
 
 @dataclass(slots=True)
 class Part:
@@ -98,7 +144,6 @@ class Part:
     `continued`: the message began in an earlier import. `adjacent`: and it is still the last one of its role.
     """
 
-    group: Group
     line: int
     continued: bool
     adjacent: bool
@@ -107,45 +152,6 @@ class Part:
     head: dict[str, Any] = field(default_factory=dict[str, Any])
     spent: dict[str, int] = field(default_factory=dict[str, int])
     calls: list[Event] = field(default_factory=list[Event])
-
-    def events(self) -> Iterator[Event]:
-        """Yield the model calls, the message, and the tool calls that the message asked for."""
-        yield from self._asked()
-        yield self._message()
-        yield from self.calls
-
-    def _asked(self) -> Iterator[Event]:
-        for request_id, line in self.spent.items():
-            request = self.group.requests[request_id]
-            if (left := request.left()) is not None:
-                usage: dict[str, Any] = dict(left)
-                if len(json.dumps(request.raw)) <= usage_raw_bytes_max:
-                    usage["raw"] = request.raw
-                yield from self._pair(line, request.model, usage)
-        if not self.spent and not self.continued:
-            yield from self._pair(self.line, self.group.model, None)
-
-    def _pair(self, line: int, model: str, usage: dict[str, Any] | None) -> Iterator[Event]:
-        first = line == self.line and not self.continued
-        call_id = name_of(f"model-{self.group.key}" if first else f"model-{self.group.key}.line-{line}")
-        reason = self.head.get("stop_reason")
-        yield ModelStarted(call_id, name_of(model), "", "", 1, provider=PROVIDER)
-        yield ModelCompleted(
-            call_id,
-            1,
-            self.head,
-            usage=usage,
-            response_id=self.group.message_id,
-            finish_reason=reason[:finish_reason_chars_max] if isinstance(reason, str) else None,
-        )
-
-    def _message(self) -> Event:
-        if self.continued and not self.adjacent:
-            rest = {"message_id": self.group.message_id, "content": self.blocks, "raw": self.records}
-            return NoteAdded(json.dumps(rest, ensure_ascii=False), code="message_continued")
-        return MessageAppended(
-            "assistant", self.blocks, message_id=self.group.message_id, provider=PROVIDER, raw=self.records
-        )
 
 
 def model_of(message: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from runjournal.log.events import (
@@ -21,10 +21,17 @@ from runjournal.log.events import (
     ToolFailed,
     ToolStarted,
 )
-from runjournal.log.limits import error_chars_max, version_chars_max
+from runjournal.log.limits import (
+    error_chars_max,
+    import_messages_held_max,
+    import_names_held_max,
+    version_chars_max,
+)
+from runjournal.log.sqlite_scratch import Scratch
 
 from .claude_groups import PROVIDER, Group, Part, model_of
-from .values import dict_of, id_of, moment_of, name_of, short_digest, storable, text_of
+from .shelf import Row, Shelf
+from .values import dict_of, id_of, moment_of, name_of, short_digest, text_of
 
 Obj: TypeAlias = dict[str, Any]
 KIND: Final = "claude-code"
@@ -34,53 +41,54 @@ _TITLES: Final = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom
 
 
 @dataclass(slots=True)
-class Orphan:
-    """The result of a call that hasn't been seen, which may yet come."""
+class TranscriptCall:
+    """A call by its id: `chain` is the number of the run that asked for it, None as long as only a result was seen.
 
-    call_id: str
-    block: Obj
-    found: bool = False
+    `early` says that there is such a result; `ended` whether the call has an end.
+    """
 
-    def events(self) -> Iterator[Event]:
-        """Yield a note, unless the call came after all."""
-        if not self.found:
-            yield NoteAdded("a result without a call", code="orphan_result", call_id=self.call_id)
-
-
-@dataclass(slots=True)
-class One:
-    """A single event at its place."""
-
-    event: Event
-
-    def events(self) -> Iterator[Event]:
-        """Yield the event."""
-        yield self.event
+    chain: int | None = None
+    ended: bool = False
+    early: bool = False
 
 
 @dataclass(slots=True)
 class Chain:
-    """A run of the file: its own, or a sidechain's. `at` of an entry is None before the first known time."""
+    """A run of the file: its own, or a sidechain's. `number` counts from 0, the file's own."""
 
+    number: int
     run_id: str
     kind: str
     new: bool
     parent_run_id: str | None = None
-    entries: list[tuple[str | None, One | Part | Orphan]] = field(
-        default_factory=list[tuple[str | None, "One | Part | Orphan"]]
-    )
     last_message: str | None = None  # key of the last assistant message
+
+
+@dataclass(frozen=True, slots=True)
+class StreamItem:
+    """What stands at a place of a run: an event, or what is only known once the file was read to its end.
+
+    `at` is None before the first known time. `group` names the message that stands here, `call_id` a result that came
+    without its call.
+    """
+
+    at: str | None
+    event: Event | None = None
+    group: str | None = None
+    call_id: str | None = None
 
 
 class Session:
     """Takes the records of a file in order; `chains` are the runs that they belong to, the file's own first.
 
     `sidechains=False` takes the file as one run: it is a sub-agent's own. `live` says whether records become events.
+    What grows with the file is in `scratch`.
     """
 
-    def __init__(self, run_id: str, parent_run_id: str | None, *, sidechains: bool, live: bool) -> None:
-        self.main = Chain(run_id, KIND if sidechains else SUB_AGENT, live, parent_run_id)
-        self.chains: list[Chain] = [self.main]
+    def __init__(
+        self, scratch: Scratch, run_id: str, parent_run_id: str | None, *, sidechains: bool, live: bool
+    ) -> None:
+        self.main = Chain(0, run_id, KIND if sidechains else SUB_AGENT, live, parent_run_id)
         self.live = live
         self.version: str | None = None
         self.first_at: str | None = None
@@ -89,26 +97,48 @@ class Session:
         self._sidechains = sidechains
         self._at: str | None = None
         self._line = 0
-        self._trees: dict[str, Chain] = {}
-        self._groups: dict[str, tuple[Group, Chain]] = {}
-        self._calls: dict[str, Chain] = {}
-        self._ended: set[str] = set()
-        self._orphans: dict[str, Orphan] = {}
+        self._scratch = scratch
+        self._chains_count = 1
+        self._chains = Shelf[Chain](scratch, "chain", import_names_held_max)
+        self._trees = Shelf[int](scratch, "tree", import_names_held_max)
+        self._groups = Shelf[Group](scratch, "group", import_messages_held_max)
+        self._calls = Shelf[TranscriptCall](scratch, "call", import_names_held_max)
+        self._early = Shelf[Obj](scratch, "early", import_messages_held_max)
+
+    def chains(self) -> Iterator[Chain]:
+        """The runs of the file."""
+        return (self._chain_of(number) for number in range(self._chains_count))
+
+    def _chain_of(self, number: int) -> Chain:
+        chain = self._chains.get(str(number)) if number else self.main
+        if chain is None:
+            raise LookupError(number)
+        return chain
+
+    def events(self, chain: Chain) -> Iterator[tuple[str | None, Event]]:
+        """The events of a run of the file, each with its time, once the file was read."""
+        for entry in Row[StreamItem](self._scratch, chain.number):
+            if entry.event is not None:
+                yield entry.at, entry.event
+            elif entry.group is not None:
+                group = self._groups.get(entry.group)
+                yield from ((entry.at, event) for event in (group.events() if group else ()))
+            elif entry.call_id is not None and not self._call_of(entry.call_id).ended:
+                yield entry.at, NoteAdded("a result without a call", code="orphan_result", call_id=entry.call_id)
+
+    def _call_of(self, call_id: str) -> TranscriptCall:
+        return self._calls.get(call_id) or self._calls.put(call_id, TranscriptCall())
 
     def go_live(self) -> None:
         """Note that all up to here was imported before; what follows is new."""
         self.live = True
-        for group, _ in self._groups.values():
-            group.settle()
-        for chain in self.chains:
-            chain.new = False
 
     def quarantined(self, line: int, cause: str) -> None:
         """Leave a note where a line is missing."""
         self._add(self.main, NoteAdded(f"line {line} of the file was quarantined: {cause}", code="quarantined"))
 
-    def record(self, line: int, text: str, value: Json) -> None:
-        """Take a record: the JSON value of a line, and its text."""
+    def record(self, line: int, text: str, value: Json, clean: Any, changed: bool) -> None:  # noqa: FBT001 - as storable returns it
+        """Take a record: the text of a line, the JSON value that it is, and that value as the journal can hold it."""
         self._line = line
         record = dict_of(value)
         if record is None:
@@ -122,7 +152,6 @@ class Session:
         if kind not in ("user", "assistant") or not isinstance(record.get("message"), dict):
             self._add(chain, NoteAdded(text, code="record"))
             return
-        clean, changed = storable(record)
         raw = {"json": text} if changed else _without_content(clean)
         if kind == "user":
             self._user(chain, clean["message"].get("content"), raw)
@@ -130,8 +159,11 @@ class Session:
             self._assistant(chain, clean, raw)
 
     def _add(self, chain: Chain, event: Event) -> None:
+        self._enter(chain, StreamItem(self._at, event))
+
+    def _enter(self, chain: Chain, entry: StreamItem) -> None:
         if self.live:
-            chain.entries.append((self._at, One(event)))
+            Row[StreamItem](self._scratch, chain.number).add(entry)
 
     def _describe(self, record: Obj) -> None:
         version = record.get("version")
@@ -151,20 +183,21 @@ class Session:
         uuid, agent = id_of(record.get("uuid")), id_of(record.get("agentId"))
         keys = [key for key in (agent and f"agent {agent}", uuid and f"uuid {uuid}") if key]
         parent = id_of(record.get("parentUuid"))
-        wanted = [*keys, f"uuid {parent}"]
-        chain = next((self._trees[key] for key in wanted if key in self._trees), None)
-        if chain is None and not keys and len(self.chains) > 1:
-            chain = self.chains[-1]
-        if chain is None:
-            chain = self._spawn(keys[0] if keys else "without id")
+        found = (self._trees.get(key) for key in [*keys, f"uuid {parent}"])
+        number = next((each for each in found if each is not None), None)
+        if number is None and not keys and self._chains_count > 1:
+            number = self._chains_count - 1
+        chain = self._spawn(keys[0] if keys else "without id") if number is None else self._chain_of(number)
         for key in keys:
-            self._trees.setdefault(key, chain)
+            if self._trees.get(key) is None:
+                self._trees.put(key, chain.number)
         return chain
 
     def _spawn(self, key: str) -> Chain:
         name = f"{self.main.run_id}.{short_digest(key.encode('utf-8', 'surrogatepass'))}"
-        chain = Chain(name, SUB_AGENT, self.live, self.main.run_id)
-        self.chains.append(chain)
+        chain = Chain(self._chains_count, name, SUB_AGENT, self.live, self.main.run_id)
+        self._chains.put(str(chain.number), chain)
+        self._chains_count += 1
         self._add(self.main, ChildSpawned(chain.run_id, chain.kind))
         return chain
 
@@ -179,15 +212,16 @@ class Session:
                 self._result(chain, name_of(provider_id), block)
 
     def _result(self, chain: Chain, call_id: str, block: Obj) -> None:
-        if call_id in self._ended or call_id in self._orphans:
+        call = self._call_of(call_id)
+        if call.ended or call.early:
             return
-        if (caller := self._calls.get(call_id)) is None:
-            orphan = self._orphans[call_id] = Orphan(call_id, block)
-            if self.live:
-                chain.entries.append((self._at, orphan))
+        if call.chain is None:
+            call.early = True
+            self._early.put(call_id, block)
+            self._enter(chain, StreamItem(self._at, call_id=call_id))
             return
-        self._ended.add(call_id)
-        self._add(caller, _outcome(call_id, block))
+        call.ended = True
+        self._add(self._chain_of(call.chain), _outcome(call_id, block))
 
     # Assistant entries.
 
@@ -206,50 +240,51 @@ class Session:
         if self.live and raw not in part.records[-1:]:
             part.records.append(raw)
         for place, block in enumerate(blocks):
-            self._block(part, chain, place, block)
+            self._block(group, part, place, block)
 
     def _group(self, chain: Chain, message_id: str) -> tuple[Group, Chain]:
-        if not message_id:
-            group = Group(f"line-{self._line}", None)
+        name = f"id {message_id}" if message_id else f"line {self._line}"
+        group = self._groups.get(name)
+        if group is None:
+            provider_id = name_of(message_id) if message_id else None
+            group = self._groups.put(name, Group(name, provider_id or f"line-{self._line}", provider_id, chain.number))
+            group.live = self.live
             chain.last_message = group.key
-            return group, chain
-        found = self._groups.get(message_id)
-        if found is None:
-            name = name_of(message_id)
-            found = self._groups[message_id] = Group(name, name), chain
-            chain.last_message = name
-            self._part(*found)
-        return found
+            if message_id:
+                self._part(group, chain)
+        elif self.live and not group.live:
+            group.live = True
+            group.settle()
+        return group, self._chain_of(group.chain)
 
     def _part(self, group: Group, chain: Chain) -> Part:
         if group.part is None:
-            group.part = Part(group, self._line, group.begun, chain.last_message == group.key)
+            group.part = Part(self._line, group.begun, chain.last_message == group.key)
             group.begun = True
-            if self.live:
-                chain.entries.append((self._at, group.part))
+            self._enter(chain, StreamItem(self._at, group=group.name))
         return group.part
 
-    def _block(self, part: Part, chain: Chain, place: int, block: Json) -> None:
-        if part.group.see(block) and self.live:
+    def _block(self, group: Group, part: Part, place: int, block: Json) -> None:
+        if group.see(block) and self.live:
             part.blocks.append(block)
         call = dict_of(block)
         if call is not None and call.get("type") == "tool_use":
-            self._call(part, chain, place, call)
+            self._call(group, part, place, call)
 
-    def _call(self, part: Part, chain: Chain, place: int, block: Obj) -> None:
+    def _call(self, group: Group, part: Part, place: int, block: Obj) -> None:
         provider_id = id_of(block.get("id"))
         call_id = name_of(provider_id or f"call-line-{self._line}.{place}")
-        if call_id in self._calls:
+        call = self._call_of(call_id)
+        if call.chain is not None:
             return
-        self._calls[call_id] = chain
+        call.chain = group.chain
         part.calls.append(_started(call_id, call_id if provider_id else None, block))
         if not provider_id:
-            self._ended.add(call_id)
+            call.ended = True
             part.calls.append(_unmatched(call_id))
-        elif (orphan := self._orphans.pop(call_id, None)) is not None:
-            orphan.found = True
-            self._ended.add(call_id)
-            part.calls.append(_outcome(call_id, orphan.block))
+        elif (early := self._early.get(call_id)) is not None:
+            call.ended = True
+            part.calls.append(_outcome(call_id, early))
 
 
 def _without_content(record: Obj) -> Obj:

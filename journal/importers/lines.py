@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import IO, Any, Final, NamedTuple
 
-from runjournal.log.limits import transcript_line_bytes_max
+from runjournal.log.limits import (
+    import_piece_bytes,
+    transcript_depth_max,
+    transcript_line_bytes_max,
+    transcript_values_max,
+)
+
+from .values import Bad
 
 _BOM: Final = b"\xef\xbb\xbf"
-
-
-class Bad(Exception):
-    """A line that can't be taken; its text is the cause, without the line's content."""
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
+_OPENING: Final = frozenset({b"[", b"{"})
+_CLOSING: Final = frozenset({b"]", b"}"})
+_COUNTED: Final = frozenset({b"[", b"{", b","})
 
 
 class TextLine(NamedTuple):
@@ -73,14 +81,17 @@ class Reader:
 
     def _line(self, end: int) -> tuple[bytes | None, bool]:
         """The bytes up to the next newline or to `end`, and whether there was a newline."""
-        data: bytes | None = b""
-        while self.offset < end and (piece := self._file.readline(min(end - self.offset, transcript_line_bytes_max))):
+        whole: bytearray | None = bytearray()
+        while self.offset < end and (piece := self._file.readline(min(end - self.offset, import_piece_bytes))):
             self.hash.update(piece)
             self.offset += len(piece)
-            data = None if data is None or len(data) + len(piece) > transcript_line_bytes_max else data + piece
-            if piece.endswith(b"\n"):
-                return None if data is None else data[:-1], True
-        return data, False
+            whole = None if whole is None or len(whole) + len(piece) > transcript_line_bytes_max else whole
+            ended = piece.endswith(b"\n")
+            if whole is not None:
+                whole += piece.removesuffix(b"\n")
+            if ended:
+                return None if whole is None else bytes(whole), True
+        return None if whole is None else bytes(whole), False
 
 
 def parse(line: TextLine) -> tuple[str, Any] | None:
@@ -91,6 +102,7 @@ def parse(line: TextLine) -> tuple[str, Any] | None:
         return None
     if line.rest:
         raise Bad("goes on after it was complete: a second record was glued to it")
+    _check_size(line.data)
     try:
         text = line.data.decode().strip(" \t\r")
     except UnicodeDecodeError as error:
@@ -103,6 +115,30 @@ def parse(line: TextLine) -> tuple[str, Any] | None:
         raise Bad("a number with too many digits") from None
     except RecursionError:
         raise Bad("nested too deep") from None
+
+
+def _check_size(data: bytes) -> None:
+    """Raise Bad for what nests too deep or holds too many values to be read, whatever of it is JSON.
+
+    Values take up to a hundred times the memory of their text, and each level takes some of the stack, here and
+    wherever the value goes. What stands in texts isn't counted.
+    """
+    openers = data.count(b"[") + data.count(b"{")
+    if openers <= transcript_depth_max and openers + data.count(b",") < transcript_values_max:
+        return
+    depth, values = 0, 1
+    for token in _TOKEN.finditer(data):
+        mark = token[0]
+        if mark in _OPENING:
+            depth += 1
+            if depth > transcript_depth_max:
+                raise Bad(f"nested deeper than transcript_depth_max = {transcript_depth_max}")
+        elif mark in _CLOSING:
+            depth -= 1
+        if mark in _COUNTED:
+            values += 1
+            if values > transcript_values_max:
+                raise Bad(f"more values than transcript_values_max = {transcript_values_max}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import orjson
 
 from runjournal.log.base import NewerEvent, UnreadableEvent
-from runjournal.log.codec import check_run_id, decode, is_utf8
+from runjournal.log.codec import Draft, check_run_id, decode, draft, is_utf8
 from runjournal.log.errors import CorruptLog, InvalidArgument
 from runjournal.log.head import Head, advance
-from runjournal.log.limits import checkpoint_every_events, import_chunk_events
+from runjournal.log.limits import (
+    checkpoint_every_events,
+    import_chunk_bytes,
+    import_chunk_events,
+    import_states_held_max,
+)
 from runjournal.log.store import Import, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
@@ -19,7 +24,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
 from . import jsonl
-from .base import FileImport, ImportedRun, Quarantined
+from .base import ImportedRun, Quarantined
 from .claude_code import read
 from .claude_files import Source
 
@@ -37,40 +42,48 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What came of one file. `torn_tail`: the last of `quarantined` is the file's end, read again once it grows."""
+    """What came of one file. `torn_tail`: the last of `quarantined` is the file's end, read again once it grows.
+
+    `quarantined` holds the first `import_quarantined_held_max` lines; `quarantined_count` counts them all.
+    """
 
     path: str
     runs: list[RunReport] = field(default_factory=list[RunReport])
     quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
+    quarantined_count: int = 0
     torn_tail: bool = False
     error: str | None = None
 
     @property
     def findings(self) -> int:
         """Return the lines that couldn't be taken, without a torn end."""
-        return len(self.quarantined) - self.torn_tail
+        return self.quarantined_count - self.torn_tail
 
 
 def import_claude_code(journal: Logbook, source: Source) -> FileReport:
     """Import a transcript of Claude Code in one transaction; what was imported of it before is not added again."""
-    found: FileImport = read(source, journal.store)
-    batches = [_batch(journal, run) for run in found.runs if run.items]
-    if batches and found.error is None:
-        journal.append_all(batches)
-    added = {batch.run_id: len(batch.drafts) for batch in batches if found.error is None}
-    runs = [RunReport(run.run_id, found.path, added.get(run.run_id, 0)) for run in found.runs]
-    return FileReport(found.path, runs, found.quarantined, found.torn_tail, found.error)
+    with read(source, journal.store) as found:
+        added = dict.fromkeys((run.run_id for run in found.runs), 0)
+        batches = (batch for run in found.runs for batch in _batches(run))
+        added |= journal.ownership.appender.append_stream(batches)
+    runs = [RunReport(run_id, found.path, count) for run_id, count in added.items()]
+    return FileReport(found.path, runs, found.quarantined, found.quarantined_count, found.torn_tail, found.error)
 
 
-def _batch(journal: Logbook, run: ImportedRun) -> Batch:
-    batch = journal.batch(
-        run.run_id,
-        [item.event for item in run.items],
-        expect=None,
-        by=f"import:{run.source}",
-        at=[item.at for item in run.items],
-    )
-    return replace(batch, imported=Import(run.run_id, run.source, run.sha256, run.taken))
+def _batches(run: ImportedRun) -> Iterator[Batch]:
+    """What a file adds to a run, in pieces that fit memory. Each says that all of them are in: none is in alone."""
+    imported = Import(run.run_id, run.source, run.sha256, run.taken)
+    drafts: list[Draft] = []
+    held_bytes = 0
+    for item in run.items:
+        made = draft(item.event, at=item.at, by=f"import:{run.source}")
+        drafts.append(made)
+        held_bytes += len(made.data) + sum(len(body) for _, body in made.blobs)
+        if len(drafts) >= import_chunk_events or held_bytes >= import_chunk_bytes:
+            yield Batch(check_run_id(run.run_id), tuple(drafts), None, imported=imported)
+            drafts, held_bytes = [], 0
+    if drafts:
+        yield Batch(check_run_id(run.run_id), tuple(drafts), None, imported=imported)
 
 
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
@@ -120,6 +133,7 @@ class _Taking:
         self.path = path
         self.added: dict[str, int] = {}
         self.rows: list[jsonl.JsonlRow] = []
+        self.held_bytes = 0
         self.blobs: list[tuple[str, bytes]] = []
         self.states: dict[str, RunState] = {}
 
@@ -135,10 +149,14 @@ class _Taking:
         if isinstance(entry, jsonl.Blob):
             if entry.body is not None:
                 self.blobs.append((entry.digest, entry.body))
+                self.held_bytes += len(entry.body)
             return
-        if self.rows and (self.rows[0].run_id != entry.run_id or len(self.rows) >= import_chunk_events):
+        if self.rows and self.rows[0].run_id != entry.run_id:
             self._write()
         self.rows.append(entry)
+        self.held_bytes += len(entry.body)
+        if len(self.rows) >= import_chunk_events or self.held_bytes >= import_chunk_bytes:
+            self._write()
 
     def finish(self) -> dict[str, int]:
         """Write the rest; return how many events each run got."""
@@ -183,10 +201,13 @@ class _Taking:
             )
         )
         self.added[run_id] += len(self.rows)
-        self.rows, self.blobs = [], []
+        self.rows, self.blobs, self.held_bytes = [], [], 0
 
     def _state(self, head: Head) -> RunState:
-        if head.run_id not in self.states:
-            state = RunState.initial()
-            self.states[head.run_id] = state.fold(self.tx.read(head.run_id, 0, head.head_seq), force=True)
-        return self.states[head.run_id]
+        state = self.states.pop(head.run_id, None)
+        if state is None:
+            state = RunState.initial().fold(self.tx.read(head.run_id, 0, head.head_seq), force=True)
+        self.states[head.run_id] = state  # the last one
+        if len(self.states) > import_states_held_max:
+            del self.states[next(iter(self.states))]
+        return state

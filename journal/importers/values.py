@@ -12,6 +12,11 @@ from runjournal.log.clock import parse_timestamp, timestamp
 from runjournal.log.events import Json
 from runjournal.log.limits import foreign_depth_max, int_max, int_min, name_chars_max
 
+
+class Bad(Exception):
+    """A line that can't be taken; its text is the cause, without the line's content."""
+
+
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -24,10 +29,13 @@ def storable(value: Json) -> tuple[Json, bool]:
     """Return the value as the journal can hold it, and whether that took a change.
 
     What can't be stored is replaced by its JSON as text: integers over 64 bits, NaN, infinities, what lies deeper than
-    `foreign_depth_max`. Lone surrogates become U+FFFD.
+    `foreign_depth_max`. Lone surrogates become U+FFFD. Raises Bad where the stack is too full to see all of it.
     """
     changes: list[None] = []
-    return _storable(value, 0, changes), bool(changes)
+    try:
+        return _storable(value, 0, changes), bool(changes)
+    except RecursionError:
+        raise Bad("nested too deep") from None
 
 
 def _storable(value: Any, depth: int, changes: list[None]) -> Any:
@@ -65,7 +73,7 @@ def id_of(value: Json) -> str:
     """Return a foreign id as text: "" if there is none; one that isn't text becomes its JSON."""
     if isinstance(value, str):
         return value
-    return "" if value is None else json.dumps(value, sort_keys=True)
+    return "" if value is None else json.dumps(storable(value)[0], sort_keys=True)
 
 
 def dict_of(value: Json) -> dict[str, Any] | None:

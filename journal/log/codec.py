@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import orjson
 
@@ -46,6 +46,8 @@ from .limits import (
     run_id_chars_max,
 )
 from .shapes import DIGEST, Whole
+
+T = TypeVar("T", bound="str | None")
 
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -164,6 +166,17 @@ def loads(text: bytes) -> Json:
 def plain(value: Json) -> Json:
     """Return a copy of a value as it comes back from the log: equal to the value. Raises Unstorable."""
     return orjson.loads(dumps(value))
+
+
+def tellable(text: T) -> T:
+    """What somebody says to people (a reason, a note, a title), lone surrogates escaped.
+
+    A value is stored only if it comes back equal. What is said for people is kept as far as it can be, since nothing is
+    worked out from it, and it may come from bytes of a file's name or of another program. Anything but text is itself.
+    """
+    if isinstance(text, str) and not text.isascii():
+        return cast("T", text.encode("utf-8", "backslashreplace").decode())
+    return text
 
 
 def digest_of(text: bytes) -> str:

@@ -7,6 +7,7 @@ above `runjournal.log` ever sees one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -48,8 +49,9 @@ class RunNotFound(JournalError, LookupError):
 
     code = "run_not_found"
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"no run {run_id!r} in this store; `runjournal ls` lists the runs that are there")
+    def __init__(self, run_id: str, close: Sequence[str] = ()) -> None:
+        meant = f"; close to it: {', '.join(close)}" if close else ""
+        super().__init__(f"no run {run_id!r} in this store{meant}; `runjournal ls` lists the runs that are there")
         self.run_id = run_id
 
 

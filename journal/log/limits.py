@@ -79,6 +79,8 @@ tags_max: Final = 64
 """Tags of a run."""
 checkpoint_warn_bytes: Final = 50 * 1024
 """A checkpoint over this is written, with a warning."""
+checkpoint_parts_told_max: Final = 3
+"""Parts of the state that such a warning names: the largest."""
 checkpoint_every_events: Final = 256
 """A checkpoint is written after this many events, and at each event that ends a step or the run."""
 checkpoint_stretch_events: Final = 16_384
@@ -153,6 +155,8 @@ runs_named_max: Final = 10
 """Runs that one check of `doctor` names; of the others it tells the number."""
 
 # Importing.
+import_piece_bytes: Final = 64 * 1024
+"""A transcript is read in pieces of this size; a line that is longer than its bound is never held whole."""
 import_chunk_events: Final = 1_000
 """Events that one write of an import holds; the transaction holds all of them."""
 export_line_bytes_max: Final = 2 * blob_bytes_max + 4096
@@ -161,6 +165,22 @@ export_header_bytes_max: Final = 4096
 """The first line of an export; a file with a longer one is no export."""
 transcript_line_bytes_max: Final = 64 * 1024 * 1024
 """A longer line of a transcript is quarantined unread."""
+transcript_depth_max: Final = 500
+"""A line of a transcript that nests deeper is quarantined unread."""
+transcript_values_max: Final = 250_000
+"""A line of a transcript that holds more values is quarantined unread: each takes far more memory than its text."""
+import_names_held_max: Final = 4_096
+"""Of the calls and sidechains of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_messages_held_max: Final = 8
+"""Of the model's messages of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_chunk_bytes: Final = 4 * 1024 * 1024
+"""Bytes that one write of an import holds, and one event more; the transaction holds all of them."""
+import_quarantined_held_max: Final = 1_000
+"""Quarantined lines of a file that an import remembers; others it counts, and each has its note in the run."""
+import_states_held_max: Final = 64
+"""Folded runs that the import of an export keeps in memory; another one is folded again when it goes on."""
+scratch_cache_bytes: Final = 4 * 1024 * 1024
+"""Of what an import has put into its temporary file, so much is in memory."""
 foreign_depth_max: Final = 48
 """How deep a foreign value may nest: less than `json_depth_max`, since events wrap it. What is deeper becomes text."""
 usage_raw_bytes_max: Final = 16 * 1024
@@ -181,6 +201,8 @@ stem_chars_max: Final = 80
 """What is kept of a transcript's name that is no id as it stands; a digest follows."""
 
 # Showing.
+close_ids_max: Final = 3
+"""Ids that an error names because they are close to one that nothing has."""
 summary_chars_max: Final = 160
 """An event in one line; what is longer is cut, with an ellipsis."""
 ls_table_rows: Final = 50
@@ -227,10 +249,14 @@ step_changes_max: Final = 20
 """Changes of the state that `replay --step` shows of one event; of others it tells the number."""
 step_value_chars_max: Final = 100
 """A value of such a change; what is longer is cut, with an ellipsis."""
+diff_value_chars_max: Final = 60
+"""A value that `diff` shows of one side; of a longer one the part is shown where the sides differ, with ellipses."""
 state_value_chars_max: Final = 200
 """A value in a state that `replay` shows; what is longer is cut, with an ellipsis."""
 import_told_lines_max: Final = 20
 """Quarantined lines that `import` tells of; of others it tells the number."""
+diff_side_chars_min: Final = 10
+"""What `diff` shows of a side at least, however narrow the terminal is."""
 
 # The demo.
 demo_lives_max: Final = 10

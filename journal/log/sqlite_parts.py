@@ -26,7 +26,7 @@ _POSITIONS: Final = "SELECT count(*), coalesce(min(position), 1), coalesce(max(p
 _META: Final = "SELECT count(*) FROM meta WHERE key <> 'index' OR value <> 'stale'"
 
 
-class Part(NamedTuple):
+class SchemaObject(NamedTuple):
     """What one row of sqlite_schema says; text that is no UTF-8 is escaped. `sql` is "" where SQLite makes it."""
 
     type: str
@@ -36,17 +36,17 @@ class Part(NamedTuple):
     has_rows: bool
 
 
-def _parts(connection: apsw.Connection) -> dict[tuple[str, str], Part]:
-    found: dict[tuple[str, str], Part] = {}
+def _parts(connection: apsw.Connection) -> dict[tuple[str, str], SchemaObject]:
+    found: dict[tuple[str, str], SchemaObject] = {}
     rows = cast("list[tuple[Any, ...]]", connection.execute(_PARTS).fetchall())
     for *texts, root in rows:
         kind, name, table, sql = ((text or b"").decode(errors="backslashreplace") for text in texts)
-        found[kind, name] = Part(kind, name, table, sql, bool(root))
+        found[kind, name] = SchemaObject(kind, name, table, sql, bool(root))
     return found
 
 
 @cache
-def expected() -> dict[tuple[str, str], Part]:
+def expected() -> dict[tuple[str, str], SchemaObject]:
     """Each part that the migrations make, by type and name."""
     connection = apsw.Connection(":memory:")
     try:
@@ -85,7 +85,7 @@ def faults(connection: apsw.Connection) -> list[Fault]:
     return found
 
 
-def _schema(found: dict[tuple[str, str], Part]) -> Iterator[Fault]:
+def _schema(found: dict[tuple[str, str], SchemaObject]) -> Iterator[Fault]:
     for key, part in expected().items():
         actual = found.get(key)
         if actual is None:

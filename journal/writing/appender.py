@@ -10,9 +10,10 @@ for the appends of everybody else, and is read nowhere but inside the lock.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from runjournal.log import events as e
@@ -109,6 +110,46 @@ class Appender:
                 durable = durable or e.is_durable(draft.event)
         return self._commit(batches, durable=durable)
 
+    def append_stream(self, batches: Iterable[Batch]) -> dict[str, int]:
+        """Append all of these batches or nothing, each as it comes; return how many events each run got.
+
+        They may be more than memory holds: what was written is let go of, and the batches of a run follow each other.
+        Nothing is written, and no lock is taken, if there is none. Raises what `append` raises.
+        """
+        coming = iter(batches)
+        first = next(coming, None)
+        if first is None:
+            return {}
+        added: dict[str, int] = {}
+        sealed: deque[tuple[Key, RunState, Checkpoint]] = deque(maxlen=states_cached_max)
+
+        def decide(tx: Transaction) -> None:
+            newest: tuple[Key, RecordedEvent] | None = None
+            try:
+                for batch in chain([first], coming):
+                    _check_size(batch)
+                    append = _Append(self, tx, batch)
+                    added.setdefault(batch.run_id, 0)
+                    if newest is not None and newest[0] != append.key:
+                        sealed.extend(self._sealed(newest[0], [newest[1]]))
+                    records = append.run()
+                    added[batch.run_id] += len(records)
+                    newest = append.key, records[-1]
+                if newest is not None:
+                    sealed.extend(self._sealed(newest[0], [newest[1]]))
+            except BaseException:
+                self._drop((run_id, False) for run_id in added)
+                raise
+
+        try:
+            self.store.transact(decide, durable=True)
+        except BaseException:
+            self._drop((run_id, False) for run_id in added)
+            raise
+        for key, state, checkpoint in sealed:
+            self._save(key, state, checkpoint)
+        return added
+
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
         """Append what `make` returns, inside the transaction. What `make` does there commits with it, or not at all."""
 
@@ -134,14 +175,16 @@ class Appender:
                 for append, records in zip(appends, done, strict=True):  # here nobody else folds on
                     sealed.extend(self._sealed(append.key, records))
             except BaseException:
-                self._drop(appends)  # before anybody else gets the write lock, and goes on from there
+                self._drop(
+                    append.key for append in appends
+                )  # before anybody else gets the write lock, and goes on from there
                 raise
             return done
 
         try:
             appended = self.store.transact(decide, durable=durable)
         except BaseException:
-            self._drop(appends)
+            self._drop(append.key for append in appends)
             raise
         for append, records in zip(appends, appended, strict=True):
             for rec in records if not append.key[1] else ():
@@ -151,11 +194,11 @@ class Appender:
             self._save(key, state, checkpoint)
         return appended
 
-    def _drop(self, appends: Sequence[_Append]) -> None:
+    def _drop(self, keys: Iterable[Key]) -> None:
         """Forget the states of appends that failed: they may have folded what was then not written."""
         with self._lock:
-            for append in appends:
-                self._cache.pop(append.key, None)
+            for key in keys:
+                self._cache.pop(key, None)
 
     def _note_word(self, run_id: str, seq: int) -> None:
         """Note a word about a call: it may be of an attempt of the owner's, who must see it at once."""

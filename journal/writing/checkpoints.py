@@ -10,13 +10,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
-from runjournal.log.limits import checkpoint_every_events, checkpoint_warn_bytes, checkpoints_kept_max
+from runjournal.log.limits import (
+    checkpoint_every_events,
+    checkpoint_parts_told_max,
+    checkpoint_warn_bytes,
+    checkpoints_kept_max,
+)
 from runjournal.log.store import Checkpoint, Reading, Store
 from runjournal.projections.state import Projection, RunState, dump_bytes
 
@@ -147,7 +152,7 @@ def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
     if len(checkpoint.body) > checkpoint_warn_bytes:
         warn(
             f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} has {len(checkpoint.body)} bytes, "
-            f"more than checkpoint_warn_bytes = {checkpoint_warn_bytes}: keep large values out of the working memory"
+            f"more than checkpoint_warn_bytes = {checkpoint_warn_bytes}: {_filled_by(checkpoint)}"
         )
     try:
         store.save_checkpoint(checkpoint, keep)
@@ -155,6 +160,27 @@ def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
         warn(f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} couldn't be kept: {error}")
         return False
     return True
+
+
+_LESS: Final = {
+    "memory": "keep large values out of the working memory",
+    "plan": "keep the titles and notes of the plan short",
+    "calls": "a step holds its calls until it completes, so make several steps of a long one",
+    "approvals": "a step holds its questions until it completes",
+    "inbox": "let a step take the signals that have come",
+}
+"""What to do about each part of a run's state."""
+
+
+def _filled_by(checkpoint: Checkpoint) -> str:
+    """The largest parts of what a checkpoint holds, in bytes, and what to do about the largest."""
+    state = orjson.loads(checkpoint.body.partition(b"\n")[2])["state"]
+    parts: dict[str, Any] = cast("dict[str, Any]", state) if isinstance(state, dict) else {"state": state}
+    sizes = {str(name): len(dump_bytes(part)) for name, part in parts.items()}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:checkpoint_parts_told_max]
+    told = ", ".join(f"{name} {sizes[name]}" for name in largest)
+    less = _LESS.get(largest[0], "") if checkpoint.projection == RunState.NAME and largest else ""
+    return f"its largest parts, in bytes, are {told}" + (f"; {less}" if less else "")
 
 
 def warn(text: str) -> None:

@@ -1,0 +1,73 @@
+"""What an importer must remember of a file: the newest of it in memory, all of it on disk.
+
+A transcript may have a million lines, and each may be named by any later one, so nothing of it may be forgotten; and
+nothing of it may make memory grow.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Generic, TypeVar, cast
+
+from runjournal.log.sqlite_scratch import Scratch
+
+T = TypeVar("T")
+
+
+def _dump(value: object) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def _load(body: bytes) -> object:
+    return pickle.loads(body)  # noqa: S301 - only what this process wrote, into a file that nobody else can open
+
+
+class Shelf(Generic[T]):
+    """Things by name. The `held` that were used last are in memory; what is changed there is kept.
+
+    Whoever gets a thing changes it before he asks for `held` others.
+    """
+
+    def __init__(self, scratch: Scratch, kind: str, held: int) -> None:
+        self._scratch = scratch
+        self._kind = kind
+        self._held = held
+        self._recent: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, name: str) -> T | None:
+        """The thing of this name, or None."""
+        if (found := self._recent.get(name)) is not None:
+            self._recent.move_to_end(name)
+            return found
+        body = self._scratch.get(self._kind, _key(name))
+        return None if body is None else self.put(name, cast("T", _load(body)))
+
+    def put(self, name: str, thing: T) -> T:
+        """Keep a thing under a name, instead of what was there; return it."""
+        self._recent[name] = thing
+        self._recent.move_to_end(name)
+        if len(self._recent) > self._held:
+            oldest, old = self._recent.popitem(last=False)
+            self._scratch.put(self._kind, _key(oldest), _dump(old))
+        return thing
+
+
+class Row(Generic[T]):
+    """Things in their order, all of them on disk; `number` is that of their list in the scratch file."""
+
+    def __init__(self, scratch: Scratch, number: int) -> None:
+        self._scratch = scratch
+        self._number = number
+
+    def add(self, thing: T) -> None:
+        """Put a thing at the end."""
+        self._scratch.add(self._number, _dump(thing))
+
+    def __iter__(self) -> Iterator[T]:
+        return (cast("T", _load(body)) for body in self._scratch.read(self._number))
+
+
+def _key(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
