@@ -104,7 +104,7 @@ class AsyncDriver:
         self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
         return [each for each in self.made if entry is None or each[2] is entry]
 
-    async def break_step(self, entry: Entry) -> None:
+    async def break_step(self, entry: Entry, error: BaseException | None = None) -> None:
         """What is in flight: cut what can be cut, await the rest. Held back from every cancel."""
         told: set[asyncio.Task[Any]] = set()
         while tasks := {t for t in entry.flights.values() if t is not asyncio.current_task() and not t.done()}:

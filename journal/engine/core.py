@@ -88,6 +88,11 @@ class Core:
                 if isinstance(error, f.BROKEN):
                     self.stop(error)
                 raise
+            except (driver.cancellation, GeneratorExit):
+                raise  # its asker's alone
+            except BaseException as interrupt:  # whoever swallows it has been stopped all the same
+                self.stop(interrupt)
+                raise
             finally:
                 self._reader, self._state = 0, None
 

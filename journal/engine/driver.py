@@ -76,8 +76,8 @@ class Driver(Protocol):
         """Its body is over, and nothing has gone wrong. Raises NotAwaited."""
         ...
 
-    async def break_step(self, entry: Entry) -> None:
-        """Something left its body: return when nothing of it is in flight."""
+    async def break_step(self, entry: Entry, error: BaseException | None = None) -> None:
+        """Something, the `error`, left its body: return when nothing of it is in flight."""
         ...
 
     def abandon_step(self, stop: Callable[[], None]) -> None:

@@ -162,7 +162,14 @@ class StepControl:
         yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())
         yield from self.core.until(lambda: self.order.idle(entry), None)
         self.order.stop_if_left_out(entry, "the end of the step", questions=False)
+        self._stop_if_unended(entry)
         yield from self.core.append(e.StepCompleted(entry.index, result))
+
+    def _stop_if_unended(self, entry: Entry) -> None:
+        """No step completes while a call that it asked for has no end: its asker was closed in the middle of it."""
+        calls = self.core.state.calls.of_step(entry.step)
+        if names := {call.tool for key, call in calls.items() if key in entry.asked and call.status == "open"}:
+            self.core.halt(f.Released(f"{', '.join(sorted(names))} was begun in step {entry.step} and has no end"))
 
     def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Verb[f.Told]:
         """An exception left the step; gives what the agent is told."""
