@@ -249,6 +249,7 @@ def _awaited(method: V) -> V:
 
     @functools.wraps(method)
     def verb(run: AsyncRun, *args: Any, **kwargs: Any) -> Any:
+        run.core.not_in_tool()  # at once: a function that the run calls by itself can't await it
         made = method(run, *args, **kwargs)
         about = args[0].name if args and isinstance(args[0], Tool) else f"run.{method.__name__}"
         run.driver.made.append((about, made, run.steps.here))

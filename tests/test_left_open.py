@@ -82,7 +82,7 @@ WAYS = (by_itself, by_a_thread, by_a_thread_of_its_context, by_a_model, by_a_che
 @pytest.mark.parametrize("of", [unsafe, read])
 @pytest.mark.parametrize("leaves", [Gone, SystemExit, KeyboardInterrupt])
 def test_an_interrupt_in_a_call_leaves_the_step_open(way: Any, of: Any, leaves: type[BaseException]) -> None:
-    """Whoever swallows it, the step doesn't complete, the run is released, and whoever runs it gets it."""  # engine.md X5
+    """Whoever swallows it, the step doesn't complete, the run is released, and whoever runs it gets it."""
     LEAVES[:] = [leaves("now")]
 
     def agent(run: Run) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
@@ -28,8 +28,10 @@ from .callees import ModelTarget, Target
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
 from .script import Entry, ScriptItem
-from .tools import Tx, as_tool
+from .tools import Tx, Word, as_tool, looking
 from .verdict import key_lives
+
+T = TypeVar("T")
 
 NOTHING: Final = object()
 """No result: the effect didn't happen, or isn't known to have."""
@@ -118,7 +120,8 @@ class Sender:
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
             raise ended.cancelled  # nobody is told: it stays open, and is sent again
         cut = ended.cancelled is not None and not leaving
-        events, failure, word = self._ending(target, call_id, attempt, ended, before, args, cut=cut)
+        ending = partial(self._ending, target, call_id, attempt, ended, before, args, cut=cut)
+        events, failure, word = self._looked(ending)
         try:
             recorded = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
         except f.Fenced:
@@ -135,6 +138,18 @@ class Sender:
         if not again:  # else nobody is told of it, and nobody must wait for that
             entry.script.append(ScriptItem(recorded.at, "tell", call_id, 0))
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
+
+    def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
+        """What the hook of a tool says of a call now."""
+        return self._looked(lambda: target.word(copy.deepcopy(args), call_id))
+
+    def _looked(self, callback: Callable[[], T]) -> T:
+        """What comes of a function of the user's, which may only look: a mistake in it stops the run."""
+        try:
+            return looking(self.core, callback)
+        except f.Mistake as mistake:
+            self.core.stop(mistake)
+            raise
 
     def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
         """What somebody has said of a call, while it was made. Raises CallEnded if nobody has."""
@@ -185,7 +200,7 @@ class Sender:
                 value = as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id, Tx(tx)))
             except Exception as error:
                 raise _Raised(error) from error
-            made[:] = [target.completed(call_id, attempt, value, cut=False)[0]]
+            made[:] = [self._looked(lambda: target.completed(call_id, attempt, value, cut=False)[0])]
             return tuple(made)
 
         try:

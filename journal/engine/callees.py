@@ -21,7 +21,7 @@ from runjournal.log.errors import InvalidArgument, JournalError, Unstorable
 from runjournal.log.limits import date_near_days, stamp_min_s, stamp_near_days
 from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
-from .failures import Failed, Transient, error_of
+from .failures import Failed, ToolUsesRun, Transient, error_of
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
@@ -123,6 +123,8 @@ class ToolTarget:
                 return "happened", plain(word[1] if len(word) > 1 else None)
             if word and word[0] == "did_not_happen":
                 return "did_not_happen", None
+        except ToolUsesRun:
+            raise
         except Exception:  # noqa: BLE001 - it says unknown, by rule
             return None
         return None
@@ -221,6 +223,8 @@ class ModelTarget:
         try:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
+        except ToolUsesRun:
+            raise
         except Exception as error:  # noqa: BLE001 - a check says no by raising
             stored, _ = error_of(error)
             return e.ModelCompleted(call_id, attempt, answer, usage, cost), Failed(
@@ -323,6 +327,8 @@ def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: 
         found: dict[str, Any] | None = None if said is None else plain(dict(said))
         if found is not None:
             shape.check(found, "$")
+    except ToolUsesRun:
+        raise
     except Exception:  # noqa: BLE001 - by rule: unknown, which is counted
         return None
     return found

@@ -25,7 +25,7 @@ from .callees import ModelTarget, Target, today
 from .commands import Verb
 from .script import Entry
 from .steps import StepControl
-from .tools import call_key
+from .tools import call_key, looking
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -174,7 +174,10 @@ class Caller:
         if target.into is None:
             return value
         try:
-            return target.into(value)
+            return looking(self.core, partial(target.into, value))
+        except f.ToolUsesRun as mistake:
+            self.core.stop(mistake)
+            raise
         except Exception as error:
             why = f.error_of(error)[0]
             text = f"{target.name}: into= can't parse the recorded result: {why['type']}: {why['message']}"
@@ -301,7 +304,7 @@ class Caller:
         verdict = judge(call, tool, now, happened=happened).verdict
         if verdict != "hook" or target is None or tool is None:
             return verdict
-        word = target.word(copy.deepcopy(args), call_id)
+        word = self.sender.word(target, args, call_id)
         if word is None:
             return judge(call, tool._replace(hook=False), now).verdict
         outcome = "happened" if word[0] == "happened" else "did_not_happen"

@@ -18,6 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from runjournal.log import events as e
@@ -34,7 +35,7 @@ from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .calls import Caller
 from .commands import Verb
 from .driver import finished
-from .tools import Tool
+from .tools import Tool, looking
 
 T = TypeVar("T")
 
@@ -247,7 +248,7 @@ class Context:
 
     def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
         """The items whose step is still to be done: a loop that gives each its step survives a crash."""
-        return (item for item in items if not self.done(name, key(item)))
+        return (item for item in items if not self.done(name, looking(self.core, partial(key, item))))
 
     def _block(self, asked: Asked) -> StepBlock:
         return StepBlock(self.steps, asked, self._call_here, self.check_memory, self.forget_lent)

@@ -29,7 +29,7 @@ from .budget import exceeded
 from .commands import Append, Until, Verb
 from .driver import Driver
 from .lineage import Lineage
-from .tools import IN_TOOL
+from .tools import IN_TOOL, USES_RUN
 
 T = TypeVar("T")
 
@@ -66,6 +66,7 @@ class Core:
 
     async def drive(self, verb: Verb[T]) -> T:
         """Run a verb to its end."""
+        self.not_in_tool()  # before the lock, which another thread may hold until this one has ended
         driver, me = self.driver, get_ident()
         with driver.lock:
             try:
@@ -104,11 +105,12 @@ class Core:
             self.stop(self.refused)
         if self.stopped is not None:
             raise f.anew(self.stopped)
+        self.not_in_tool()
+
+    def not_in_tool(self) -> None:
+        """Raise ToolUsesRun in a tool of this run, or in a function that the run calls by itself."""
         if IN_TOOL.get() is self:
-            raise f.ToolUsesRun(
-                "a tool may read the state of the run that called it, nothing else: give it what it needs as "
-                "arguments, call other tools and write what it returns in the step that calls it"
-            )
+            raise f.ToolUsesRun(USES_RUN)
 
     def stop(self, stop: BaseException) -> None:
         """The run leaves this process; the first stop counts."""
