@@ -17,7 +17,7 @@ from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
-from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
+from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable, TooLarge
 from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.log.store import Transaction
@@ -123,7 +123,12 @@ class Sender:
         ending = partial(self._ending, target, call_id, attempt, ended, before, args, cut=cut)
         events, failure, word = self._looked(ending)
         try:
-            recorded = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
+            result = ended.value if word == "happened" else NOTHING
+            try:
+                recorded = yield from self._record(events, target, result)
+            except (f.WrongArgument, TooLarge) as error:  # whatever it is: what happened is on record
+                events, failure = self._bare(target, events[-1], error)
+                recorded = yield from self._record(events, target, result)
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
@@ -275,6 +280,22 @@ class Sender:
         void = isinstance(error, f.DidNotHappen) or word is not None
         failed = self._failed(target, call_id, attempt, error, call, cut=cut, void=void, dropped=ended.cut == "cancel")
         return [failed], self._told(failed, error), "did_not_happen" if void else "unknown"
+
+    def _bare(self, target: Target, event: Event, error: Exception) -> tuple[list[Event], BaseException]:
+        """An end that can't be stored as it is, with nothing in it but why; and what the agent is told."""
+        why, _ = f.error_of(error)
+        match event:
+            case e.ToolCompleted():
+                return [replace(event, result=None, result_error=why)], f.unusable(target.name, why)
+            case e.ToolFailed():
+                bare: Event = replace(event, error=why)
+            case e.ModelFailed() | e.ModelCompleted():
+                bare = e.ModelFailed(
+                    event.call_id, event.attempt, why, transient=False, cut=getattr(event, "cut", False)
+                )
+            case _:
+                raise AssertionError(event.TYPE)
+        return [bare], self._told(bare, error)
 
     def _failed(
         self, target: Target, call_id: str, attempt: int, error: BaseException, call: Call, *,

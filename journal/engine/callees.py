@@ -16,12 +16,19 @@ from typing import Any, Final, Protocol, TypedDict, cast
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import Clock, timestamp
-from runjournal.log.codec import plain
-from runjournal.log.errors import InvalidArgument, JournalError, Unstorable
-from runjournal.log.limits import date_near_days, stamp_min_s, stamp_near_days
+from runjournal.log.codec import dumps, plain
+from runjournal.log.errors import InvalidArgument, Unstorable
+from runjournal.log.limits import (
+    date_near_days,
+    money_digits_max,
+    name_chars_max,
+    stamp_min_s,
+    stamp_near_days,
+    usage_bytes_max,
+)
 from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
-from .failures import Failed, ToolUsesRun, Transient, error_of
+from .failures import Failed, ToolUsesRun, Transient, check_name, error_of
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
@@ -102,9 +109,8 @@ class ToolTarget:
         """The effect happened; a result that can't be stored is said in its place."""
         try:
             return e.ToolCompleted(call_id, attempt, plain(value), cut=cut), None
-        except JournalError as error:
-            stored = {"type": type(error).__name__, "message": str(error)}
-            return e.ToolCompleted(call_id, attempt, result_error=stored, cut=cut), None
+        except Exception as error:  # noqa: BLE001 - whatever a value does when it is looked at: it has happened
+            return e.ToolCompleted(call_id, attempt, result_error=error_of(error)[0], cut=cut), None
 
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
@@ -187,6 +193,9 @@ class ModelTarget:
         for given, function in {"check": check, "into": into, "usage": usage, "cost": cost}.items():
             if inspect.iscoroutinefunction(function):
                 raise InvalidArgument(f"{name}: {given}= is a coroutine function: make it a plain one, it only looks")
+        for named, about in {"model": name, "provider": provider, "fingerprint": fingerprint}.items():
+            if about is not None:
+                check_name(about, named)
         self.name = name
         self.call = call
         self.check = check
@@ -216,8 +225,11 @@ class ModelTarget:
         """The answer with its usage; or a failure, if the check rejects it, which costs the same."""
         try:
             answer = storable(value)
-        except Unstorable as error:  # it was paid for all the same
-            told = Failed("Unstorable", f"the answer can't be stored: {error}")
+        except ToolUsesRun:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an answer does when it is looked at: it was paid for
+            why = error_of(error)[0]
+            told = Failed(why["type"], f"the answer can't be stored: {why['message']}")
             return e.ModelCompleted(call_id, attempt, None, *self._spent(value)), told
         usage, cost = self._spent(answer)
         try:
@@ -231,12 +243,10 @@ class ModelTarget:
                 stored["type"], stored["message"], transient=True
             )
         about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-        finish = about.get("stop_reason") or about.get("finish_reason")
-        response_id = about.get("id")
         return e.ModelCompleted(
             call_id, attempt, answer, usage, cost,
-            response_id=response_id if isinstance(response_id, str) else None,
-            finish_reason=finish if isinstance(finish, str) else None,
+            response_id=_short(about.get("id")),
+            finish_reason=_short(about.get("stop_reason") or about.get("finish_reason")),
         ), None  # fmt: skip
 
     def failed(
@@ -320,6 +330,11 @@ def storable(value: Any) -> Json:
         return plain(dump(mode="json") if named else dump())
 
 
+def _short(value: Json) -> str | None:
+    """A text of a provider's that is one to look at; a longer one stands in the answer."""
+    return value if isinstance(value, str) and len(value) <= name_chars_max else None
+
+
 def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: Shape) -> dict[str, Any] | None:
     """What a function of the user's says of an answer, if it says something of this shape; else it is unknown."""
     try:
@@ -327,6 +342,9 @@ def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: 
         found: dict[str, Any] | None = None if said is None else plain(dict(said))
         if found is not None:
             shape.check(found, "$")
+            if len(dumps(found)) > usage_bytes_max:
+                found.pop("raw", None)
+                found = found if len(dumps(found)) <= usage_bytes_max else None
     except ToolUsesRun:
         raise
     except Exception:  # noqa: BLE001 - by rule: unknown, which is counted
@@ -339,11 +357,11 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if said is None:
         return None
     amount = said["amount"]
-    text = (
-        amount
-        if isinstance(amount, str)
-        else format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
-    )
+    if isinstance(amount, str):
+        text = amount
+    else:
+        number = Decimal(repr(amount) if isinstance(amount, float) else amount)
+        text = format(number, "f") if abs(number.adjusted()) <= money_digits_max else str(number)
     return {"source": "reported", **said, "amount": text}
 
 

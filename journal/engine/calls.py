@@ -316,7 +316,8 @@ class Caller:
         event = self.core.lineage.event_at(at)
         match event:
             case e.ToolCompleted(result_error=dict(error)):
-                raise f.unusable("the call", error)
+                call = self.core.state.calls.known.get(event.call_id)
+                raise f.unusable("the call" if call is None else call.tool, error)
             case e.ToolCompleted() | e.ToolResolved():
                 return event.result
             case e.ModelCompleted():
@@ -374,6 +375,7 @@ class Caller:
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """A question to a person; gives back the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
+        f.check_name(what, "a question")
         call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""
         known = core.state.approvals.known

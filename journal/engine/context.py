@@ -215,7 +215,7 @@ class Context:
 
         Another one than was pinned before is pinned, too, and a note in the log names the layers that differ.
         """
-        text = "\n\n".join(layers.values())
+        text = "\n\n".join(plain(layers).values())
         fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self.core.state.prompt
         if before.fingerprint != fingerprint:
             each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
@@ -312,7 +312,8 @@ class Context:
         return self.steps.end(e.RunCompleted(f.given_back("the agent", output)))
 
     def _fail(self, message: str, type: str) -> Verb[NoReturn]:
-        return self.steps.end(e.RunFailed({"type": type, "message": message}, [], "error"))
+        error = {"type": f.storable_text(type), "message": f.storable_text(message)}
+        return self.steps.end(e.RunFailed(error, [], "error"))
 
     # Values that were handed out.
 

@@ -21,7 +21,7 @@ from typing import NoReturn, TypeVar
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.clock import timestamp
-from runjournal.log.errors import CancelRequested, StaleEpoch, StoreError
+from runjournal.log.errors import CancelRequested, InvalidArgument, StaleEpoch, StoreError, Unstorable
 from runjournal.projections.state import RunState
 
 from . import failures as f
@@ -178,6 +178,8 @@ class Core:
         except CancelRequested as error:
             self.stop(f.Cancelled(str(error)))
             raise f.Cancelled(str(error)) from error
+        except (InvalidArgument, Unstorable) as error:  # nothing was written: values were checked before, it is a name
+            raise f.WrongArgument(str(error)) from error
         return self.lineage.offset + records[-1].seq
 
     # Waiting.

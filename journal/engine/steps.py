@@ -47,6 +47,7 @@ class StepControl:
             raise f.Mistake(f"step {name!r}: a name isn't empty and holds neither / nor #; give the rest as key=")
         if key is not None and not str(key):
             raise f.Mistake(f"step {name!r}: its key is empty")
+        f.check_name(id_of(name, key), "the id of a step")
 
     def check_kind(self, step_id: str, kind: str) -> None:
         """An id is of one kind for ever: else a `do` would give back what a block has left, which is nothing."""
@@ -114,6 +115,7 @@ class StepControl:
 
     def has_done(self, name: str, key: str | int | None) -> bool:
         """Whether this step is complete; if it is, the agent has passed it."""
+        self.check_name(name, key)
         step_id = id_of(name, key)
         if self.core.lineage.done(step_id) is None:
             return False

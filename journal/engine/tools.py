@@ -27,6 +27,7 @@ from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamS
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 
 from .failures import NotInRun, ToolUsesRun
@@ -81,7 +82,7 @@ async def _marked(core: object, body: Awaitable[Any]) -> Any:
 
 
 USES_RUN: Final = (
-    "a tool, and a function that the run calls by itself (reconcile, check, into, usage, cost, a key), may read the run "
+    "a tool, and a function that the run calls by itself (reconcile, check, into, usage, cost, key), may read the run "
     "that called it, nothing else: give it what it needs as arguments, call other tools and write what it returns in "
     "the step that calls it; the plain function of a tool is its `fn`"
 )
@@ -259,6 +260,7 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature:
 
 
 def _check(made: Tool[..., Any]) -> None:
+    Name().check(made.name, "the name of a tool")
     parameters = _signature(made.fn).parameters
     policies = ("transactional", "idempotent", "keyed", "unsafe")
     if made.policy not in policies:
