@@ -30,6 +30,7 @@ from runjournal.log.errors import (
     TooLarge,
     WrongExpectation,
 )
+from runjournal.log.guard import free, hold
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
@@ -95,7 +96,7 @@ class Appender:
         self._policy = policy
         self._process = process
         self._owned = owned
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._cache: OrderedDict[Key, Cached] = OrderedDict()
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
@@ -136,15 +137,18 @@ class Appender:
                 raise
             return done
 
+        appended: list[list[RecordedEvent]] | None = None
         try:
             appended = self.store.transact(decide, durable=durable)
+            for append, records in zip(appends, appended, strict=True):
+                self._note_words(append.key, records)
+            for key, state, checkpoint in sealed:
+                self._save(key, state, checkpoint)
         except BaseException:
-            self._drop(appends)
+            free(self._lock)
+            if appended is None:
+                self._drop(appends)
             raise
-        for append, records in zip(appends, appended, strict=True):
-            self._note_words(append.key, records)
-        for key, state, checkpoint in sealed:
-            self._save(key, state, checkpoint)
         return appended
 
     def _drop(self, appends: Sequence[_Append]) -> None:
@@ -152,6 +156,9 @@ class Appender:
         with self._lock:
             for append in appends:
                 self._cache.pop(append.key, None)
+                if append.claims:  # an interrupt may have come while it was handed over
+                    self._cache.pop((append.batch.run_id, True), None)
+                    self._cache.pop((append.batch.run_id, False), None)
 
     def _note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
         """A word about a call may be the owner's own, of an attempt that it gave up: it sees it at once."""
@@ -231,7 +238,14 @@ class Appender:
 
     def live(self, run_id: str) -> RunState:
         """The owner's state: as of its last append here, or the newest. Raises RunNotFound."""
-        key = (run_id, True)
+        try:
+            return self._live((run_id, True))
+        except BaseException:
+            free(self._lock)
+            raise
+
+    def _live(self, key: Key) -> RunState:
+        run_id = key[0]
         with self._lock:
             entry = self._cache.get(key)
         if entry is not None and entry.state.seq >= entry.upto:
@@ -258,10 +272,13 @@ class Appender:
 
     def forget(self, run_id: str) -> None:
         """Drop what is kept of a run that nobody owns here."""
-        with self._lock:
+
+        def drop() -> None:
             self._cache.pop((run_id, False), None)
             if not self._owned(run_id):
                 self._cache.pop((run_id, True), None)
+
+        hold(self._lock, drop)
 
     def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
         """The checkpoint that is due after these records, if one is, and the state that it holds."""
