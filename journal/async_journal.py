@@ -11,6 +11,7 @@ from runjournal.engine import failures as f
 from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
+from runjournal.writing.appender import Batch
 
 from .async_run import AsyncDriver, AsyncRun
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
@@ -61,8 +62,17 @@ class AsyncRunner(Runner):
 
     async def run_async(self, agent: AsyncAgent, run_id: str) -> Json:
         """Go on with a run, or say how it ended."""
+        tried = list[Batch]()
+        try:
+            return await self._run_async(agent, run_id, tried)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.let_go(tried)
+            raise
+
+    async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch]) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code)
+        claim = self.claim(run_id, code=code, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         driver, output = AsyncDriver(self.appending(claim)), list[Json]()

@@ -107,7 +107,7 @@ class AsyncDriver:
         self.made = [each for each in self.made if inspect.getcoroutinestate(each[1]) == inspect.CORO_CREATED]
         return [each for each in self.made if entry is None or each[2] is entry]
 
-    async def break_step(self, entry: Entry) -> None:
+    async def break_step(self, entry: Entry, error: BaseException | None = None) -> None:
         """End what is in flight: cut what can be cut, await the rest. No cancel interrupts this."""
         told: set[asyncio.Task[Any]] = set()
         while tasks := {t for t in entry.flights.values() if t is not asyncio.current_task() and not t.done()}:
@@ -265,6 +265,7 @@ class AsyncRun(Context):
 
         @functools.wraps(method)
         def verb(self: AsyncRun, *args: Any, **kwargs: Any) -> Any:
+            self._core.not_in_tool()  # at once: a function that the run calls by itself can't await it
             made = method(self, *args, **kwargs)
             about = args[0].name if args and isinstance(args[0], Tool) else f"run.{method.__name__}"
             self._driver.made.append((about, made, self._steps.here))

@@ -37,10 +37,15 @@ class SyncDriver:
         self._append = append
         self.lock = threading.Condition(threading.RLock())
         self.threads: set[threading.Thread] = set()
+        self.left: list[Exception] = []  # what has left those of them that the step hasn't been told of
+        self._sending: set[threading.Thread] = set()
 
     def alone(self) -> bool:
-        """Return whether no other thread can ask: this is none of `run.thread`, and none of those lives."""
-        return not self.threads
+        """Whether no other thread can ask: this is none of `run.thread`, and none of those lives.
+
+        One that the run doesn't know, which carries its context all the same, counts while its call is in flight.
+        """
+        return not self.threads and self._sending <= {threading.current_thread()}
 
     def begin(self, thread: threading.Thread) -> None:
         """Start a thread that may ask."""
@@ -71,11 +76,14 @@ class SyncDriver:
             case Until(ready, bound_s):
                 return self._wait(ready, bound_s)
             case Invoke():
+                me = threading.current_thread()
+                self._sending.add(me)
                 self.lock.release()
                 try:
                     return self._invoke(command)
                 finally:
                     self.lock.acquire()
+                    self._sending.discard(me)
 
     def check(self, target: Target) -> None:
         """Raise Mistake for a coroutine function: nobody would await its body."""
@@ -93,14 +101,21 @@ class SyncDriver:
 
     def begin_step(self) -> None:
         """Do nothing: every thread of `run.thread` is begun in a step, and belongs to it."""
+        self.left.clear()
 
     async def end_step(self, entry: Entry) -> None:
-        """Join the threads of the step."""
+        """Its end joins its threads. Raises what has left one of them: it is the step's."""
         self._join()
+        if self.left:
+            raise self.left[0]
 
-    async def break_step(self, entry: Entry) -> None:
-        """Join the threads of the step: they end by themselves; if the run has stopped, at their next verb."""
+    async def break_step(self, entry: Entry, error: BaseException | None = None) -> None:
+        """Its threads end by themselves: if the run has stopped, at their next verb. What left them is noted."""
         self._join()
+        for other in self.left:
+            if error is not None and other is not error:
+                stored, _ = f.error_of(other)
+                BaseException.add_note(error, f"a thread of the step ended with {stored['type']}: {stored['message']}")
 
     def abandon_step(self, stop: Callable[[], None]) -> None:
         """Stop the run: the generator that holds the step was closed."""
@@ -191,18 +206,21 @@ class Run(Context):
         return result
 
     def thread(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
-        """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it."""
+        """Start a thread that belongs to the open step: its calls are the step's, and the step's end joins it.
+
+        An exception that leaves it fails the step, as if its body had raised it.
+        """
         self._caller.entry()
         context = contextvars.copy_context()
 
         def work() -> None:
             try:
                 context.run(fn, *args)
-            except f.Mistake as mistake:  # it must not get lost with its thread
-                self._core.stop(mistake)
-            except BaseException as error:
-                if not isinstance(error, f.Stop) and type(error) is not type(self._core.stopped):
-                    raise
+            except BaseException as error:  # noqa: BLE001 - it is the step's, and must not get lost with its thread
+                if (stop := f.stop_in(error)) is not None or not isinstance(error, Exception):
+                    self._core.stop(stop or error)
+                else:
+                    self._driver.left.append(error)
             finally:
                 self._driver.threads.discard(thread)
                 self._driver.ring()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -46,6 +46,7 @@ from runjournal.log.limits import (
     rounds_max,
 )
 from runjournal.projections.state import RunState
+from runjournal.writing.appender import Batch
 
 from .logbook import Logbook
 from .run import Run, SyncDriver
@@ -77,8 +78,12 @@ class Runner:
 
     # Claiming.
 
-    def claim(self, run_id: str, *, resume: str | None = None, code: str = "") -> Claim | None:
-        """Become the owner of a run, in one append. A cancel comes first, and a run that doesn't get on is ended.
+    def claim(
+        self, run_id: str, *, resume: str | None = None, code: str = "", tried: list[Batch] | None = None
+    ) -> Claim | None:
+        """Become the owner. A cancel beats any resume; a run that doesn't get on isn't tried for ever. One append.
+
+        `tried` is given what is appended, before it is: an interrupt may come behind the commit.
 
         None if the run has ended, or waits for what hasn't come. Raises RunBusy, RunNotDue, RunNotFound.
         """
@@ -111,7 +116,10 @@ class Runner:
         else:
             events.append(self._claimed(head, resume, code))
         try:
-            log.append(run_id, events, expect=head.head_seq)
+            batch = log.batch(run_id, events, expect=head.head_seq)
+            if tried is not None:
+                tried.append(batch)
+            log.append(batch)
         except AppendRefused as error:
             raise f.RunBusy(f"run {run_id}: somebody else was faster") from error
         claimed = isinstance(events[-1], e.RunClaimed)
@@ -158,8 +166,17 @@ class Runner:
 
     def run(self, agent: Agent, run_id: str) -> Json:
         """Go on with a run, or say how it ended."""
+        tried = list[Batch]()
+        try:
+            return self._run(agent, run_id, tried)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.let_go(tried)
+            raise
+
+    def _run(self, agent: Agent, run_id: str, tried: list[Batch]) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code)
+        claim = self.claim(run_id, code=code, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         (run, parts), output = self.open(claim, code), list[Json]()
@@ -167,6 +184,22 @@ class Runner:
             self.triage(parts)
             output.append(self._drive(partial(agent, run), parts))
         return output[0] if output else self.outcome(run_id)
+
+    def let_go(self, tried: Sequence[Batch]) -> None:
+        """After an interrupt: release a run that was claimed and that nobody here goes on with.
+
+        It may have come before the claim was known to be made, or while the run was released: to append the claim
+        again is to ask whether it is there.
+        """
+        for batch in tried:
+            claimed = batch.drafts[-1].event
+            with suppress(AppendRefused, StoreError):
+                if isinstance(claimed, e.RunClaimed):
+                    self.log.append(batch)
+                    self.log.ownership.leases.drop(batch.run_id, claimed.epoch)
+                    head = self.log.head(batch.run_id)
+                    if (head.status, head.epoch) == ("running", claimed.epoch):
+                        self.log.append(batch.run_id, [e.RunRequeued("released")], epoch=claimed.epoch)
 
     @contextmanager
     def owned(self, claim: Claim) -> Generator[None]:

@@ -301,8 +301,11 @@ def test_lone_surrogates(value, path):
 
 
 def test_depth():
-    """Sixty-four levels are stored, the sixty-fifth is refused at its place."""
-    assert nested(json_depth_max) == codec.plain(nested(json_depth_max))
+    """Sixty-four levels are stored, the sixty-fifth is refused at its place; a value in an event has one less."""
+    assert nested(json_depth_max) == codec.loads(codec.dumps(nested(json_depth_max)))
+    assert nested(json_depth_max - 1) == codec.plain(nested(json_depth_max - 1))
+    with pytest.raises(Unstorable):
+        codec.plain(nested(json_depth_max))
     with pytest.raises(Unstorable) as refusal:
         codec.dumps(nested(json_depth_max + 1))
     assert "$" + "[0]" * json_depth_max == refusal.value.path

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import timestamp
-from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
+from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable, TooLarge
 from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.log.store import Transaction
@@ -28,8 +28,10 @@ from .callees import ModelTarget, Target
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
 from .script import Entry, ScriptItem
-from .tools import Tx, as_tool
+from .tools import Tx, Word, as_tool, looking
 from .verdict import key_lives
+
+T = TypeVar("T")
 
 NOTHING: Final = object()
 """No result: the effect didn't happen, or isn't known to have."""
@@ -118,9 +120,15 @@ class Sender:
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
             raise ended.cancelled  # nobody is told: it stays open, and is sent again
         cut = ended.cancelled is not None and not leaving
-        events, failure, word = self._ending(target, call_id, attempt, ended, before, args, cut=cut)
+        ending = partial(self._ending, target, call_id, attempt, ended, before, args, cut=cut)
+        events, failure, word = self._looked(ending)
         try:
-            recorded = yield from self._record(events, target, ended.value if word == "happened" else NOTHING)
+            result = ended.value if word == "happened" else NOTHING
+            try:
+                recorded = yield from self._record(events, target, result)
+            except (f.WrongArgument, TooLarge) as error:  # whatever it is: what happened is on record
+                events, failure = self._bare(target, events[-1], error)
+                recorded = yield from self._record(events, target, result)
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
@@ -135,6 +143,18 @@ class Sender:
         if not again:  # else nobody is told of it, and nobody must wait for that
             entry.script.append(ScriptItem(recorded.at, "tell", call_id, 0))
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
+
+    def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
+        """What the hook of a tool says of a call now."""
+        return self._looked(lambda: target.word(copy.deepcopy(args), call_id))
+
+    def _looked(self, callback: Callable[[], T]) -> T:
+        """What comes of a function of the user's, which may only look: a mistake in it stops the run."""
+        try:
+            return looking(self.core, callback)
+        except f.Mistake as mistake:
+            self.core.stop(mistake)
+            raise
 
     def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
         """Return what somebody has said of a call while it was made. Raises CallEnded if nobody has."""
@@ -185,7 +205,7 @@ class Sender:
                 value = as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id, Tx(tx)))
             except Exception as error:
                 raise _Raised(error) from error
-            made[:] = [target.completed(call_id, attempt, value, cut=False)[0]]
+            made[:] = [self._looked(lambda: target.completed(call_id, attempt, value, cut=False)[0])]
             return tuple(made)
 
         try:
@@ -261,6 +281,22 @@ class Sender:
         void = isinstance(error, f.DidNotHappen) or word is not None
         failed = self._failed(target, call_id, attempt, error, call, cut=cut, void=void, dropped=ended.cut == "cancel")
         return [failed], self._told(failed, error), "did_not_happen" if void else "unknown"
+
+    def _bare(self, target: Target, event: Event, error: Exception) -> tuple[list[Event], BaseException]:
+        """An end that can't be stored as it is, with nothing in it but why; and what the agent is told."""
+        why, _ = f.error_of(error)
+        match event:
+            case e.ToolCompleted():
+                return [replace(event, result=None, result_error=why)], f.unusable(target.name, why)
+            case e.ToolFailed():
+                bare: Event = replace(event, error=why)
+            case e.ModelFailed() | e.ModelCompleted():
+                bare = e.ModelFailed(
+                    event.call_id, event.attempt, why, transient=False, cut=getattr(event, "cut", False)
+                )
+            case _:
+                raise AssertionError(event.TYPE)
+        return [bare], self._told(bare, error)
 
     def _failed(
         self, target: Target, call_id: str, attempt: int, error: BaseException, call: Call, *,

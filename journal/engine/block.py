@@ -124,7 +124,7 @@ class StepBlock:
             stop = error
         if stop is not None:
             core.stop(stop)  # whoever is in flight is told at his next verb
-        await driver.break_step(self._entry)
+        await driver.break_step(self._entry, error)
         stop = core.stopped or stop
         if stop is not None:  # the step stays open
             if stop is error or (cancelled and core.leaving):

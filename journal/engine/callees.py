@@ -16,12 +16,19 @@ from typing import Any, Final, Protocol, TypedDict, cast
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
 from runjournal.log.clock import Clock, timestamp
-from runjournal.log.codec import plain
-from runjournal.log.errors import InvalidArgument, JournalError, Unstorable
-from runjournal.log.limits import date_near_days, stamp_min_s, stamp_near_days
+from runjournal.log.codec import dumps, plain
+from runjournal.log.errors import InvalidArgument, Unstorable
+from runjournal.log.limits import (
+    date_near_days,
+    money_digits_max,
+    name_chars_max,
+    stamp_min_s,
+    stamp_near_days,
+    usage_bytes_max,
+)
 from runjournal.log.shapes import COST, USAGE, Shape, kind_of
 
-from .failures import Failed, Transient, error_of
+from .failures import Failed, ToolUsesRun, Transient, check_name, error_of
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
@@ -99,9 +106,8 @@ class ToolTarget:
         """Return the event of the outcome. If the result can't be stored, the event says so in its place."""
         try:
             return e.ToolCompleted(call_id, attempt, plain(value), cut=cut), None
-        except JournalError as error:
-            stored = {"type": type(error).__name__, "message": str(error)}
-            return e.ToolCompleted(call_id, attempt, result_error=stored, cut=cut), None
+        except Exception as error:  # noqa: BLE001 - whatever a value does when it is looked at: it has happened
+            return e.ToolCompleted(call_id, attempt, result_error=error_of(error)[0], cut=cut), None
 
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
@@ -119,6 +125,8 @@ class ToolTarget:
                 return "happened", plain(word[1] if len(word) > 1 else None)
             if word and word[0] == "did_not_happen":
                 return "did_not_happen", None
+        except ToolUsesRun:
+            raise
         except Exception:  # noqa: BLE001 - it says unknown, by rule
             return None
         return None
@@ -183,6 +191,9 @@ class ModelTarget:
         for given, function in {"check": check, "into": into, "usage": usage, "cost": cost}.items():
             if inspect.iscoroutinefunction(function):
                 raise InvalidArgument(f"{name}: {given}= is a coroutine function: make it a plain one, it only looks")
+        for named, about in {"model": name, "provider": provider, "fingerprint": fingerprint}.items():
+            if about is not None:
+                check_name(about, named)
         self.name = name
         self.call = call
         self.check = check
@@ -215,25 +226,28 @@ class ModelTarget:
         """Return the answer with its usage; or a failure, if the check rejects it, which costs the same."""
         try:
             answer = storable(value)
-        except Unstorable as error:  # it was paid for all the same
-            told = Failed("Unstorable", f"the answer can't be stored: {error}")
+        except ToolUsesRun:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an answer does when it is looked at: it was paid for
+            why = error_of(error)[0]
+            told = Failed(why["type"], f"the answer can't be stored: {why['message']}")
             return e.ModelCompleted(call_id, attempt, None, *self._spent(value)), told
         usage, cost = self._spent(answer)
         try:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
+        except ToolUsesRun:
+            raise
         except Exception as error:  # noqa: BLE001 - a check says no by raising
             stored, _ = error_of(error)
             return e.ModelCompleted(call_id, attempt, answer, usage, cost), Failed(
                 stored["type"], stored["message"], transient=True
             )
         about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-        finish = about.get("stop_reason") or about.get("finish_reason")
-        response_id = about.get("id")
         return e.ModelCompleted(
             call_id, attempt, answer, usage, cost,
-            response_id=response_id if isinstance(response_id, str) else None,
-            finish_reason=finish if isinstance(finish, str) else None,
+            response_id=_short(about.get("id")),
+            finish_reason=_short(about.get("stop_reason") or about.get("finish_reason")),
         ), None  # fmt: skip
 
     def failed(
@@ -319,6 +333,11 @@ def storable(value: Any) -> Json:
         return plain(dump(mode="json") if named else dump())
 
 
+def _short(value: Json) -> str | None:
+    """A text of a provider's that is one to look at; a longer one stands in the answer."""
+    return value if isinstance(value, str) and len(value) <= name_chars_max else None
+
+
 def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: Shape) -> dict[str, Any] | None:
     """Return what a function of the user's says of an answer, if that has this shape; else it is unknown."""
     try:
@@ -326,6 +345,11 @@ def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: 
         found: dict[str, Any] | None = None if said is None else plain(dict(said))
         if found is not None:
             shape.check(found, "$")
+            if len(dumps(found)) > usage_bytes_max:
+                found.pop("raw", None)
+                found = found if len(dumps(found)) <= usage_bytes_max else None
+    except ToolUsesRun:
+        raise
     except Exception:  # noqa: BLE001 - by rule: unknown, which is counted
         return None
     return found
@@ -336,11 +360,11 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if said is None:
         return None
     amount = said["amount"]
-    text = (
-        amount
-        if isinstance(amount, str)
-        else format(Decimal(repr(amount) if isinstance(amount, float) else amount), "f")
-    )
+    if isinstance(amount, str):
+        text = amount
+    else:
+        number = Decimal(repr(amount) if isinstance(amount, float) else amount)
+        text = format(number, "f") if abs(number.adjusted()) <= money_digits_max else str(number)
     return {"source": "reported", **said, "amount": text}
 
 

@@ -25,7 +25,7 @@ from .callees import ModelTarget, Target, today
 from .commands import Verb
 from .script import Entry
 from .steps import StepControl
-from .tools import call_key
+from .tools import call_key, looking
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -177,7 +177,10 @@ class Caller:
         if target.into is None:
             return value
         try:
-            return target.into(value)
+            return looking(self.core, partial(target.into, value))
+        except f.ToolUsesRun as mistake:
+            self.core.stop(mistake)
+            raise
         except Exception as error:
             why = f.error_of(error)[0]
             text = f"{target.name}: into= can't parse the recorded result: {why['type']}: {why['message']}"
@@ -310,7 +313,7 @@ class Caller:
         verdict = judge(call, tool, now, happened=happened).verdict
         if verdict != "hook" or target is None or tool is None:
             return verdict
-        word = target.word(copy.deepcopy(args), call_id)
+        word = self.sender.word(target, args, call_id)
         if word is None:
             return judge(call, tool._replace(hook=False), now).verdict
         outcome = "happened" if word[0] == "happened" else "did_not_happen"
@@ -322,7 +325,8 @@ class Caller:
         event = self.core.lineage.event_at(at)
         match event:
             case e.ToolCompleted(result_error=dict(error)):
-                raise f.unusable("the call", error)
+                call = self.core.state.calls.known.get(event.call_id)
+                raise f.unusable("the call" if call is None else call.tool, error)
             case e.ToolCompleted() | e.ToolResolved():
                 return event.result
             case e.ModelCompleted():
@@ -383,6 +387,7 @@ class Caller:
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """Ask a person; return the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
+        f.check_name(what, "a question")
         call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""
         known = core.state.approvals.known

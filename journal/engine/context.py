@@ -18,6 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from runjournal.log import events as e
@@ -32,7 +33,7 @@ from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .commands import Verb
 from .parts import RunParts
-from .tools import Tool
+from .tools import Tool, looking
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ class Context:
         If another prompt was pinned before, this one is pinned in its place, and a note in the log names the layers
         that differ.
         """
-        text = "\n\n".join(layers.values())
+        text = "\n\n".join(plain(layers).values())
         fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self._core.state.prompt
         if before.fingerprint != fingerprint:
             each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
@@ -222,7 +223,7 @@ class Context:
 
     def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
         """Yield the items whose step is still to be done. A loop with a step for each item survives a crash."""
-        return (item for item in items if not self.done(name, key(item)))
+        return (item for item in items if not self.done(name, looking(self._core, partial(key, item))))
 
     def _block(self, asked: Asked) -> StepBlock:
         return StepBlock(self._steps, asked, self._call_here, self._parts.lent.check, self._parts.lent.clear)
@@ -286,4 +287,5 @@ class Context:
         return self._steps.end(e.RunCompleted(f.given_back("the agent", output)))
 
     def _fail(self, message: str, type: str) -> Verb[NoReturn]:
-        return self._steps.end(e.RunFailed(f.error_of(f.Failed(type, message))[0], [], "error"))
+        error = {"type": f.storable_text(type), "message": f.storable_text(message)}
+        return self._steps.end(e.RunFailed(error, [], "error"))

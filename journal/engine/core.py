@@ -21,7 +21,7 @@ from typing import NoReturn, TypeVar
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.clock import timestamp
-from runjournal.log.errors import CancelRequested, StaleEpoch, StoreError
+from runjournal.log.errors import CancelRequested, InvalidArgument, StaleEpoch, StoreError, Unstorable
 from runjournal.projections.state import RunState
 
 from . import failures as f
@@ -29,7 +29,7 @@ from .budget import exceeded
 from .commands import Append, Until, Verb
 from .driver import Driver
 from .lineage import Lineage
-from .tools import IN_TOOL
+from .tools import IN_TOOL, USES_RUN
 
 T = TypeVar("T")
 
@@ -66,6 +66,7 @@ class Core:
 
     async def drive(self, verb: Verb[T]) -> T:
         """Run a verb to its end."""
+        self.not_in_tool()  # before the lock, which another thread may hold until this one has ended
         driver, me = self.driver, get_ident()
         with driver.lock:
             try:
@@ -88,6 +89,11 @@ class Core:
                 if isinstance(error, f.BROKEN):
                     self.stop(error)
                 raise
+            except (driver.cancellation, GeneratorExit):
+                raise  # its asker's alone
+            except BaseException as interrupt:  # whoever swallows it has been stopped all the same
+                self.stop(interrupt)
+                raise
             finally:
                 self._reader, self._state = 0, None
 
@@ -99,11 +105,12 @@ class Core:
             self.stop(self.refused)
         if self.stopped is not None:
             raise f.anew(self.stopped)
+        self.not_in_tool()
+
+    def not_in_tool(self) -> None:
+        """Raise ToolUsesRun in a tool of this run, or in a function that the run calls by itself."""
         if IN_TOOL.get() is self:
-            raise f.ToolUsesRun(
-                "a tool may read the state of the run that called it, nothing else: give it what it needs as "
-                "arguments, call other tools and write what it returns in the step that calls it"
-            )
+            raise f.ToolUsesRun(USES_RUN)
 
     def stop(self, stop: BaseException) -> None:
         """Note that the run leaves this process; the first stop counts."""
@@ -174,6 +181,8 @@ class Core:
         except CancelRequested as error:
             self.stop(f.Cancelled(str(error)))
             raise f.Cancelled(str(error)) from error
+        except (InvalidArgument, Unstorable) as error:  # nothing was written: values were checked before, it is a name
+            raise f.WrongArgument(str(error)) from error
         return self.lineage.offset + records[-1].seq
 
     # Waiting.

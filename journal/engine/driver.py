@@ -79,8 +79,8 @@ class Driver(Protocol):
         """Check the end of a step whose body is over without an error. Raises NotAwaited."""
         ...
 
-    async def break_step(self, entry: Entry) -> None:
-        """Return when nothing of the step is in flight: something left its body."""
+    async def break_step(self, entry: Entry, error: BaseException | None = None) -> None:
+        """Something, the `error`, left its body: return when nothing of it is in flight."""
         ...
 
     def abandon_step(self, stop: Callable[[], None]) -> None:

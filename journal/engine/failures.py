@@ -12,7 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, cast
 
 from runjournal.log.codec import plain
-from runjournal.log.errors import CorruptLog, JournalError, MissingBlob, StoreError, Unstorable
+from runjournal.log.errors import (
+    CorruptLog,
+    InvalidArgument,
+    JournalError,
+    MissingBlob,
+    StoreError,
+    TooLarge,
+    Unstorable,
+)
+from runjournal.log.limits import error_text_chars_max
+from runjournal.log.shapes import Name
 
 
 class Transient(Exception):
@@ -181,6 +191,12 @@ class ResultUnstorable(Mistake):
     code = "result_unstorable"
 
 
+class WrongArgument(Mistake, InvalidArgument):
+    """What a verb was given can't be on record: a name with a lone surrogate or a NUL, or one that is too long."""
+
+    code = "wrong_argument"
+
+
 class NotAwaited(Mistake):
     """An asyncio agent called a tool or a verb of the run and didn't await it, so it didn't happen."""
 
@@ -306,8 +322,16 @@ def given_back(who: str, value: Any) -> Any:
     """Return a value as the log will return it. Raises ResultUnstorable: mended code goes on from there."""
     try:
         return plain(value)
-    except Unstorable as error:
+    except (Unstorable, TooLarge) as error:
         raise ResultUnstorable(f"{who} gives back what can't be stored: {error}") from error
+
+
+def check_name(name: object, what: str) -> None:
+    """Raise WrongArgument for what is no name that can be on record."""
+    try:
+        Name().check(name, what)
+    except InvalidArgument as error:
+        raise WrongArgument(str(error)) from None
 
 
 def anew(stop: BaseException) -> BaseException:
@@ -325,6 +349,13 @@ def is_transient(error: BaseException) -> bool:
 
     It may for Transient, connection errors, timeouts, `.transient`, and HTTP 408, 429 and 5xx.
     """
+    try:
+        return _is_transient(error)
+    except Exception:  # noqa: BLE001 - what a status of theirs does must not keep the failure from being stored
+        return False
+
+
+def _is_transient(error: BaseException) -> bool:
     told = said(error, "transient")
     if isinstance(told, bool):
         return told
@@ -333,7 +364,7 @@ def is_transient(error: BaseException) -> bool:
     places = (error, "status_code"), (said(error, "response"), "status_code"), (error, "status")
     found = (said(about, name) for about, name in places)
     status = next((value for value in found if isinstance(value, int) and value), 0)
-    return status in TRANSIENT_STATUSES or 500 <= status < 600  # noqa: PLR2004
+    return bool(status in TRANSIENT_STATUSES) or 500 <= status < 600  # noqa: PLR2004
 
 
 def said(about: object, name: str) -> Any:
@@ -349,24 +380,34 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
     left = [error]
     while left:  # groups may lie deeper in each other than Python's stack
         one = left.pop()
-        if isinstance(one, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", one)
-            left.extend(reversed(group.exceptions))
+        held = said(one, "exceptions") if isinstance(one, BaseExceptionGroup) else None
+        members = cast(
+            "tuple[object, ...]", held if isinstance(held, tuple) else ()
+        )  # a class of theirs may say anything
+        if errors := [each for each in members if isinstance(each, BaseException)]:
+            left.extend(reversed(errors))
         else:
             yield one
 
 
 def error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
-    """Return what is stored of an exception, and whether it is transient.
+    """What is stored of an exception, and whether it is transient. A group is its first leaf, transient if all are.
 
-    A group is its first leaf, transient if all are.
+    Whatever the exception is or does when it is asked, this can be stored.
     """
+    try:
+        return _error_of(error)
+    except Exception:  # noqa: BLE001 - the same
+        return untold(error), False
+
+
+def _error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     every = list(leaves(error))
     first = every[0]
     kind, message = said(first, "type"), said(first, "message")
     stored: dict[str, Any] = {
-        "type": _storable(kind if isinstance(kind, str) else type(first).__name__),
-        "message": _storable(message if isinstance(message, str) else _text(first)),
+        "type": storable_text(kind if isinstance(kind, str) else type(first).__name__),
+        "message": storable_text(message if isinstance(message, str) else _text(first)),
     }
     if isinstance(first, Rejected):
         stored["kind"] = "rejected"
@@ -387,7 +428,8 @@ def error_of_body(error: BaseException) -> tuple[dict[str, Any], bool]:
 
 def untold(error: BaseException) -> dict[str, Any]:
     """Return what is stored of an exception that can say nothing more about itself."""
-    return {"type": _storable(type(error).__name__), "message": "(the error can't be written down)"}
+    name: str = type.__dict__["__name__"].__get__(type(error))  # whatever its class says of itself
+    return {"type": storable_text(name), "message": "(the error can't be written down)"}
 
 
 def trace_of(error: BaseException) -> str | None:
@@ -395,10 +437,10 @@ def trace_of(error: BaseException) -> str | None:
 
     It is None if the error has none, or none can be made.
     """
-    if error.__traceback__ is None:
-        return None
     try:
-        return _storable("".join(traceback.format_exception(error, limit=-20)))
+        if error.__traceback__ is None:
+            return None
+        return storable_text("".join(traceback.format_exception(error, limit=-20)))
     except Exception:  # noqa: BLE001 - what an error says of itself must not keep it from being stored
         return None
 
@@ -410,9 +452,10 @@ def _text(error: BaseException) -> str:
         return f"(its text can't be told: {type(wrong).__name__})"
 
 
-def _storable(text: str) -> str:
-    """Return text without lone surrogates, bounded: an error's message must never keep the error from being stored."""
-    return text[:20_000].encode("utf-8", "backslashreplace").decode()
+def storable_text(text: str) -> str:
+    """Text without lone surrogates, bounded: an error's message must never keep the error from being stored."""
+    exact = str.__str__(text)  # what a class of theirs makes of itself is no text
+    return exact[:error_text_chars_max].encode("utf-8", "backslashreplace").decode()
 
 
 def call_failure(error: dict[str, Any], *, transient: bool) -> Told:

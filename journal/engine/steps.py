@@ -47,6 +47,7 @@ class StepControl:
             raise f.Mistake(f"step {name!r}: a name isn't empty and holds neither / nor #; give the rest as key=")
         if key is not None and not str(key):
             raise f.Mistake(f"step {name!r}: its key is empty")
+        f.check_name(id_of(name, key), "the id of a step")
 
     def check_kind(self, step_id: str, kind: str) -> None:
         """Check that a step keeps its kind for ever.
@@ -117,6 +118,7 @@ class StepControl:
 
     def has_done(self, name: str, key: str | int | None) -> bool:
         """Return whether this step is complete; if it is, the agent has passed it."""
+        self.check_name(name, key)
         step_id = id_of(name, key)
         if self.core.lineage.done(step_id) is None:
             return False
@@ -165,7 +167,14 @@ class StepControl:
         yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())
         yield from self.core.until(lambda: self.order.idle(entry), None)
         self.order.stop_if_left_out(entry, "the end of the step", questions=False)
+        self._stop_if_unended(entry)
         yield from self.core.append(e.StepCompleted(entry.index, result))
+
+    def _stop_if_unended(self, entry: Entry) -> None:
+        """No step completes while a call that it asked for has no end: its asker was closed in the middle of it."""
+        calls = self.core.state.calls.of_step(entry.step)
+        if names := {call.tool for key, call in calls.items() if key in entry.asked and call.status == "open"}:
+            self.core.halt(f.Released(f"{', '.join(sorted(names))} was begun in step {entry.step} and has no end"))
 
     def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Verb[f.Told]:
         """Fail the step that an exception left; return what the agent is told."""

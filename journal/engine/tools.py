@@ -22,15 +22,16 @@ import json
 import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.policies import TOOL_POLICIES, ToolPolicy
+from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 
-from .failures import NotInRun
+from .failures import NotInRun, ToolUsesRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -81,6 +82,37 @@ def as_tool(core: object, body: Callable[[], Any]) -> Any:
 async def _marked(core: object, body: Awaitable[Any]) -> Any:
     IN_TOOL.set(core)  # of its task alone
     return await body
+
+
+USES_RUN: Final = (
+    "a tool, and a function that the run calls by itself (reconcile, check, into, usage, cost, key), may read the run "
+    "that called it, nothing else: give it what it needs as arguments, call other tools and write what it returns in "
+    "the step that calls it; the plain function of a tool is its `fn`"
+)
+
+
+class _Looking(NamedTuple):
+    """The step of a context in which no tool may be called: `entry` says for the run which one it sees."""
+
+    entry: object
+
+    def call_tool(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make the call, journalled."""
+        raise ToolUsesRun(f"{tool.name} was called: {USES_RUN}")
+
+
+def looking(core: object, callback: Callable[[], R]) -> R:
+    """Call a function of the user's that the engine calls by itself: it may read the run, nothing else.
+
+    What it would call or write stands in no order that the log knows, or isn't asked for when a call is told again.
+    """
+    here = TOOL_CONTEXT.get()
+    tokens = TOOL_CONTEXT.set(_Looking(None if here is None else here.entry)), IN_TOOL.set(core)
+    try:
+        return callback()
+    finally:
+        TOOL_CONTEXT.reset(tokens[0])
+        IN_TOOL.reset(tokens[1])
 
 
 class Tx:
@@ -233,6 +265,7 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature:
 
 
 def _check(made: Tool[..., Any]) -> None:
+    Name().check(made.name, "the name of a tool")
     parameters = _signature(made.fn).parameters
     if made.policy not in TOOL_POLICIES:
         raise InvalidArgument(f"{made.name}: policy: expected one of {', '.join(TOOL_POLICIES)}, got {made.policy!r}")

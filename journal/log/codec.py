@@ -120,13 +120,13 @@ def _check(value: Json, path: str, depth: int) -> None:
         )
 
 
-def dumps(value: Json, path: str = "$") -> bytes:
+def dumps(value: Json, path: str = "$", depth: int = 0) -> bytes:
     """Return the JSON bytes of a value that comes back equal, type for type. Raises Unstorable, naming the place.
 
-    Allowed are a depth of at most 64, integers of 64 bits, finite floats, keys that are text, no subclass of str, int,
-    list or dict, and no lone surrogate.
+    Allowed are a depth of at most 64, counted from `depth`, integers of 64 bits, finite floats, keys that are text, no
+    subclass of str, int, list or dict, and no lone surrogate.
     """
-    _check(value, path, 0)
+    _check(value, path, depth)
     try:
         text = orjson.dumps(value, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError):
@@ -164,8 +164,19 @@ def loads(text: bytes) -> Json:
 
 
 def plain(value: Json) -> Json:
-    """Return a copy of a value as it comes back from the log: equal to the value. Raises Unstorable."""
-    return orjson.loads(dumps(value))
+    """A value as it comes back from the field of an event that holds it: equal, and a copy.
+
+    Raises Unstorable, TooLarge: what is returned here can be stored.
+    """
+    text = dumps(value, depth=1)
+    check_blob(text, "$")
+    return orjson.loads(text)
+
+
+def check_blob(text: bytes, path: str) -> None:
+    """Raise TooLarge for a value that no blob may hold."""
+    if len(text) > blob_bytes_max:
+        raise TooLarge(f"{path}: {len(text)} bytes, a value may have at most blob_bytes_max = {blob_bytes_max}")
 
 
 def tellable(text: T) -> T:
@@ -206,10 +217,7 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
         for name in sorted(event.BLOBS & data.keys()):
             value = dumps(data[name], f"$.{name}")
             if len(value) > inline_value_bytes_max:
-                if len(value) > blob_bytes_max:
-                    raise TooLarge(
-                        f"$.{name}: {len(value)} bytes, a value may have at most blob_bytes_max = {blob_bytes_max}"
-                    )
+                check_blob(value, f"$.{name}")
                 ext[name] = {"sha256": digest_of(value), "bytes": len(value)}
                 blobs.append((ext[name]["sha256"], value))
                 del data[name]

@@ -32,6 +32,7 @@ class Unstorable(JournalError, TypeError):
     code = "unstorable"
 
     def __init__(self, path: str, expected: str, got: str) -> None:
+        path = path.encode("utf-8", "backslashreplace").decode()  # it may hold the very text that can't be stored
         super().__init__(f"{path}: expected {expected}, got {got}; nothing was written")
         self.path = path
         self.expected = expected

@@ -10,7 +10,7 @@ from typing import Final
 
 # Values.
 json_depth_max: Final = 64
-"""How deep a stored value may nest; a deeper one is `Unstorable`."""
+"""How deep the data of an event may nest, so that a value in it has one level less; a deeper one is `Unstorable`."""
 inline_value_bytes_max: Final = 64 * 1024
 """A field over this is kept as a blob, out of line."""
 event_data_bytes_max: Final = 1024 * 1024
@@ -110,6 +110,12 @@ attempt_recoveries_max: Final = 20
 """Recoveries within one attempt of a step, whatever ended in between. One more fails the run, cause `restart_loop`."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
+error_text_chars_max: Final = 20_000
+"""The type, the message and the traceback of an error are each cut to this: no error is too long to be on record."""
+money_digits_max: Final = 18
+"""Digits of an amount of money, before and behind its point; another one is unknown."""
+usage_bytes_max: Final = 16 * 1024
+"""The usage that a model's answer tells of: a longer one is kept without `raw`; the answer holds it."""
 tries_max: Final = 3
 """Attempts of a call within one ask; the failure of the last one reaches the agent."""
 record_waits_s: Final = (0.1, 0.5, 2.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Lock, get_ident
+from functools import partial
+from threading import RLock, get_ident
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,6 +17,7 @@ from .base import RecordedEvent
 from .clock import Clock
 from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
+from .guard import free, hold
 from .head import Head
 from .limits import checkpoint_stretch_events, read_page_events_max
 from .store import BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
@@ -32,15 +34,29 @@ class _Recorder(POPOApplicationRecorder):
 
     def page(self, run_id: str, first: int, last: int) -> list[Notification]:
         """The run's events with first <= seq <= last."""
-        with self._database_lock:
+
+        def found() -> list[Notification]:
             index = self._stored_events_index.get(run_id, {})
             places = [index[seq] for seq in range(first, min(last, len(index)) + 1)]
             return [_notification(place + 1, self._stored_events[place]) for place in places]
 
+        return hold(self._database_lock, found)
+
     def run_ids(self) -> list[str]:
         """Every run that has an event."""
-        with self._database_lock:
-            return [str(run_id) for run_id in self._stored_events_index]
+        return hold(self._database_lock, lambda: [str(run_id) for run_id in self._stored_events_index])
+
+    def put(self, after: int, events: Sequence[StoredEvent]) -> None:
+        """Insert events behind a position; called again after an interrupt, it begins anew."""
+
+        def cut() -> None:
+            while len(self._stored_events) > after:
+                event = self._stored_events[-1]
+                self._stored_events_index[str(event.originator_id)].pop(event.originator_version, None)
+                self._stored_events.pop()
+
+        hold(self._database_lock, cut)
+        self.insert_events(events)
 
 
 def _notification(position: int, event: StoredEvent) -> Notification:
@@ -130,6 +146,7 @@ class _Transaction(_Reads):
         self.recorder = recorder
         self.changes: _Tables = {name: {} for name in STATE}
         self.events: list[StoredEvent] = []
+        self.after = recorder.max_notification_id() or 0
         self.ended = False
 
     def _open(self) -> None:
@@ -213,9 +230,9 @@ class _Transaction(_Reads):
             self.changes[table][key] = row
 
     def commit(self) -> None:
-        """Move all changes into the tables."""
+        """Move all changes into the tables; called again after an interrupt, it ends the same."""
         if self.events:
-            self.recorder.insert_events(self.events)
+            self.recorder.put(self.after, self.events)
         for name, changes in self.changes.items():
             table = self.tables[name]
             for key, row in changes.items():
@@ -234,8 +251,9 @@ class MemoryStore(_Reads):
         self.clock = clock
         self._tables: _Tables = {name: {} for name in STATE}
         self._recorder = _Recorder()
-        self._lock = Lock()  # held by a writer all along, by a reader for a page
-        self._write_lock = Lock()
+        self._lock = RLock()  # held by a writer while it commits, by a reader for a page
+        self._write_lock = RLock()
+        self._committing: _Transaction | None = None
         self._owner = 0
         self._version = 1
         self._closed = False
@@ -250,8 +268,7 @@ class MemoryStore(_Reads):
 
     def _runs(self) -> list[str]:
         self._check()
-        with self._lock:
-            return [key[0] for key in self._tables["runs"]]
+        return hold(self._lock, lambda: [key[0] for key in self._tables["runs"]])
 
     # Writing.
 
@@ -263,23 +280,42 @@ class MemoryStore(_Reads):
         self._check()
         if self._owner == get_ident():
             raise StoreError("memory: transact was called inside transact; write through its transaction")
-        with self._write_lock:
-            self._check()
-            self._owner = get_ident()
-            tx = _Transaction(self._tables, self._recorder)
-            try:
-                result = decide(tx)
-                with self._lock:
-                    tx.commit()
-                    self._version += 1
-            finally:
-                tx.ended = True
-                self._owner = 0
-            return result
+        try:
+            with self._write_lock:
+                self._check()
+                self._owner = get_ident()
+                tx = _Transaction(self._tables, self._recorder)
+                try:
+                    result = decide(tx)
+                    self._committing = tx  # from here on it stands
+                    self._finish()
+                finally:
+                    tx.ended = True
+                    self._owner = 0
+                return result
+        except BaseException:
+            self._leave()
+            raise
+
+    def _finish(self) -> None:
+        """Do what a commit does, or what an interrupt has left of it."""
+        if (tx := self._committing) is not None:
+            hold(self._lock, tx.commit)
+            self._version += 1
+            self._committing = None
+
+    def _leave(self) -> None:
+        """After an error or an interrupt: a commit that was begun ends, and this thread lets go of the lock."""
+        if not self._write_lock.acquire(blocking=False):
+            return  # it is another thread's
+        self._owner = 0
+        self._finish()
+        free(self._write_lock)
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
         """Keep a checkpoint and drop all but the newest `keep` of its projection, and the last of each stretch."""
-        with self._lock:
+
+        def save() -> None:
             self._check()
             table = self._tables["checkpoints"]
             table[checkpoint[:3]] = checkpoint
@@ -290,9 +326,12 @@ class MemoryStore(_Reads):
                 if key not in last.values():
                     del table[key]
 
+        hold(self._lock, save)
+
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
         """Drop checkpoints: one, those of a run, or all. Return how many."""
-        with self._lock:
+
+        def drop() -> int:
             self._check()
             table = self._tables["checkpoints"]
             found = [key for key in table if run_id in (None, key[0]) and seq in (None, key[1])]
@@ -300,10 +339,13 @@ class MemoryStore(_Reads):
                 del table[key]
             return len(found)
 
+        return hold(self._lock, drop)
+
     def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
         """Extend the lease of a running run if `epoch` is still its epoch; return whether it was."""
         self._check()
-        with self._write_lock, self._lock:
+
+        def extend() -> bool:
             head = self._tables["runs"].get((run_id,))
             if head is None or (head.epoch, head.status) != (epoch, "running"):
                 return False
@@ -311,26 +353,29 @@ class MemoryStore(_Reads):
             self._version += 1
             return True
 
+        return hold(self._write_lock, partial(hold, self._lock, extend))
+
     # Reading.
 
     def _row(self, table: str, key: _Key) -> Any:
         self._check()
-        with self._lock:
-            return self._tables[table].get(key)
+        return hold(self._lock, lambda: self._tables[table].get(key))
 
     def _sorted(self, table: str) -> list[Any]:
         self._check()
-        with self._lock:
+
+        def found() -> list[Any]:
             rows = self._tables[table]
             return [rows[key] for key in sorted(rows)]
+
+        return hold(self._lock, found)
 
     def _step_ends(self, run_id: str, step: str) -> list[StepEnd]:
         return [end for end in self._sorted("step_ends") if (end.run_id, end.step) == (run_id, step)]
 
     def _page(self, run_id: str, first: int, last: int) -> list[Notification]:
         self._check()
-        with self._lock:
-            return self._recorder.page(run_id, first, last)
+        return hold(self._lock, lambda: self._recorder.page(run_id, first, last))
 
     def heads(
         self,
@@ -373,8 +418,8 @@ class MemoryStore(_Reads):
         """All runs' events with after < position <= upto, in the order of the store."""
         while True:
             self._check()
-            with self._lock:
-                page = self._recorder.select_notifications(after, read_page_events_max, upto, inclusive_of_start=False)
+            look = partial(self._recorder.select_notifications, after, read_page_events_max, upto)
+            page = hold(self._lock, partial(look, inclusive_of_start=False))
             yield from map(_decoded, page)
             if len(page) < read_page_events_max:
                 return
@@ -406,9 +451,7 @@ class MemoryStore(_Reads):
     def blob_digests(self) -> Iterator[tuple[str, int]]:
         """(digest, bytes) of every blob, by digest."""
         self._check()
-        with self._lock:
-            found = sorted((key[0], len(body)) for key, body in self._tables["blobs"].items())
-        yield from found
+        yield from hold(self._lock, lambda: sorted((key[0], len(body)) for key, body in self._tables["blobs"].items()))
 
     def checkpoints(self, run_id: str, upto: int | None = None) -> Iterator[Checkpoint]:
         """The run's checkpoints with seq <= upto, newest first."""
@@ -455,8 +498,8 @@ class MemoryStore(_Reads):
     def info(self) -> dict[str, Any]:
         """What there is to know of the place: counts."""
         self._check()
-        with self._lock:
-            counts = {f"{name}_count": len(self._tables[name]) for name in ("runs", "blobs", "checkpoints")}
+        tables = ("runs", "blobs", "checkpoints")
+        counts = hold(self._lock, lambda: {f"{name}_count": len(self._tables[name]) for name in tables})
         return {"store": "memory", "url": self.url, **counts, "events_count": self.last_position()}
 
     # The end.

@@ -44,6 +44,17 @@ def refuse(path: str, expected: str, value: object) -> InvalidArgument:
     return InvalidArgument(f"{path}: expected {expected}, got {describe(value)}; nothing was written")
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored: no half of a surrogate pair is in it."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Anything:
     """Any JSON value. What can be stored at all is the codec's business."""
@@ -65,6 +76,8 @@ class Text:
     def check(self, value: Any, path: str) -> None:
         if type(value) is not str or (self.pattern and re.fullmatch(self.pattern, value) is None):
             raise refuse(path, self.what, value)
+        if not is_unicode(value):
+            raise refuse(path, "text that is valid Unicode, without a lone surrogate", value)
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string"} | ({"pattern": f"^(?:{self.pattern})$"} if self.pattern else {})
@@ -75,8 +88,9 @@ class Name:
     """An id, a key or a name: not empty, bounded, without NUL."""
 
     def check(self, value: Any, path: str) -> None:
-        if type(value) is not str or not 0 < len(value) <= name_chars_max or "\0" in value:
-            raise refuse(path, f"a name of 1 to {name_chars_max} characters without NUL", value)
+        """See Shape."""
+        if type(value) is not str or not 0 < len(value) <= name_chars_max or "\0" in value or not is_unicode(value):
+            raise refuse(path, f"a name of 1 to {name_chars_max} characters of Unicode without NUL", value)
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "minLength": 1, "maxLength": name_chars_max}
@@ -182,6 +196,7 @@ class MapOf:
         if not isinstance(self.value, Anything):
             entries = cast("dict[str, Any]", value)
             for key, item in entries.items():
+                Text().check(key, f"a key of {path}")
                 self.value.check(item, f"{path}.{key}"[:200])
 
     def schema(self) -> dict[str, Any]:

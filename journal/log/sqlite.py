@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, get_ident
+from threading import Lock, RLock, get_ident
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
@@ -33,6 +33,7 @@ from .errors import (
     StoreUnavailable,
     UsedAfterFork,
 )
+from .guard import free, hold
 from .limits import busy_wait_s as busy_wait_default_s
 from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_copy import copy
@@ -122,12 +123,12 @@ class SQLiteStore(SQLiteWideReads):
         self.clock = clock
         self._busy_wait_s = busy_wait_s
         self._pid = os.getpid()
-        self._lock = Lock()
+        self._lock = RLock()
         self._owner = 0
-        self._heart_lock = Lock()
-        self._watch_lock = Lock()
+        self._heart_lock = RLock()
+        self._watch_lock = RLock()
         self._closed = False
-        self._durable = True
+        self._durable: bool | None = True
         self._wal_pages = 0
         self._idle: list[apsw.Connection] = []
         self.connections: list[apsw.Connection] = []
@@ -208,50 +209,65 @@ class SQLiteStore(SQLiteWideReads):
         them until the next durable commit. Raises StoreBusy, StoreFull, StoreReadOnly, OutcomeUnknown, StorePoisoned,
         StoreError if it is called inside itself, and whatever `decide` raises.
         """
-        writer = self._begin(durable)
-        try:
+
+        def decided(writer: apsw.Connection) -> T:
             tx = SQLiteTransaction(writer, self._path)
             try:
                 result = decide(tx)
                 if tx.failed is not None:
                     tx.check()
-            except BaseException:
-                self._roll_back()
-                raise
             finally:
                 tx.end()
-            self._commit()
             return result
-        finally:
-            self._owner = 0
-            self._lock.release()
 
-    def _begin(self, durable: bool) -> apsw.Connection:  # noqa: FBT001 - private
+        return self._write(decided, durable=durable)
+
+    def _write(self, work: Callable[[apsw.Connection], T], *, durable: bool) -> T:
+        """Do a piece of work in a transaction. An interrupt at any point leaves neither it nor the lock behind."""
         self._check()
         if self._owner == get_ident():
             raise StoreError(f"{self._path}: transact was called inside transact; write through its transaction")
+        try:
+            try:
+                self._begin(durable)
+                result = work(self._writer)
+                self._commit()
+                return result
+            finally:
+                self._leave()
+        except BaseException:  # an interrupt may have come in the middle of leaving
+            self._leave()
+            raise
+
+    def _begin(self, durable: bool) -> None:  # noqa: FBT001 - private
         if not self._lock.acquire(timeout=self._busy_wait_s):
             raise StoreBusy(f"{self._path}: another thread holds the write lock; nothing was written, try again")
+        if self._closed:  # while this thread waited; it can't have been forked meanwhile
+            self._check()
+        if _poisoned:
+            self._refuse_if_poisoned()
+        self._files.check_main()
+        writer = self._writer
         try:
-            if self._closed:  # while this thread waited; it can't have been forked meanwhile
-                self._check()
-            if _poisoned:
-                self._refuse_if_poisoned()
-            self._files.check_main()
-            writer = self._writer
             if durable is not self._durable:
+                self._durable = None  # an interrupt in between: nobody knows
                 writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
                 self._durable = durable
             writer.execute("BEGIN IMMEDIATE")
-            self._owner = get_ident()
-        except BaseException as error:
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
+        self._owner = get_ident()
+
+    def _leave(self) -> None:
+        """Roll back what this thread has begun and not committed, and let go of the lock; it may be called again."""
+        if not self._lock.acquire(blocking=False):
+            return  # it is another thread's
+        try:
             if not self._closed:
                 self._roll_back()
-            self._release()
-            if isinstance(error, apsw.Error):
-                raise translate(error, self._path) from error
-            raise
-        return writer
+        finally:
+            self._owner = 0
+            free(self._lock)
 
     def _commit(self) -> None:
         try:
@@ -260,12 +276,7 @@ class SQLiteStore(SQLiteWideReads):
             translation = translate(error, self._path, committing=True)
             if isinstance(translation, OutcomeUnknown):
                 self._poison()
-            self._roll_back()
             raise translation from error
-        except BaseException:  # SQLite had no part in it, or a VFS in Python raised something of its own
-            if self._writer.in_transaction:
-                self._roll_back()
-            raise
         # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
         self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
@@ -278,10 +289,6 @@ class SQLiteStore(SQLiteWideReads):
                 self._writer.execute("ROLLBACK")
         except apsw.Error:
             self._poison()
-
-    def _release(self) -> None:
-        self._owner = 0
-        self._lock.release()
 
     def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._wal_pages = pages
@@ -338,19 +345,13 @@ class SQLiteStore(SQLiteWideReads):
         return self._relaxed(drop)
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
-        writer = self._begin(durable=False)
-        try:
+        def translating(writer: apsw.Connection) -> T:
             try:
-                result = work(writer)
-            except BaseException as error:
-                self._roll_back()
-                if isinstance(error, apsw.Error):
-                    raise translate(error, self._path) from error
-                raise
-            self._commit()
-            return result
-        finally:
-            self._release()
+                return work(writer)
+            except apsw.Error as error:
+                raise translate(error, self._path) from error
+
+        return self._write(translating, durable=False)
 
     def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
         """Extend the lease of a running run if `epoch` is still its epoch; return whether it was.
@@ -360,13 +361,17 @@ class SQLiteStore(SQLiteWideReads):
         self._check()
         self._refuse_if_poisoned()
         self._files.check()
-        with self._heart_lock, translated(self._path):
+
+        def extend() -> bool:
             self._check()
             if self._heart is None:
                 self._heart = self._connect()
                 self._heart.execute("PRAGMA synchronous = NORMAL")
             self._heart.execute(_HEARTBEAT, (lease_until, at, run_id, epoch))
             return self._heart.changes() == 1
+
+        with translated(self._path):
+            return hold(self._heart_lock, extend)
 
     def check_place(self) -> None:
         """Raise StoreReplaced if a file of the store was deleted, moved or replaced since it was opened."""
@@ -407,12 +412,16 @@ class SQLiteStore(SQLiteWideReads):
         """
         self._check()
         self._files.check("nothing more will come")
-        with self._watch_lock, translated(self._path):
+
+        def look() -> int:
             self._check()
             if self._watcher is None:
                 self._watcher = self._connect()
                 self._watcher.execute("PRAGMA query_only = ON")
             return int(value(self._watcher, "PRAGMA data_version"))
+
+        with translated(self._path):
+            return hold(self._watch_lock, look)
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a read-only query: one SELECT, on a connection of its own that can't do anything else.

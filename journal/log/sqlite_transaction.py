@@ -131,6 +131,16 @@ class SQLiteTransaction(SQLiteReads):
     def _own(
         self, what: str, query: str, params: tuple[Any, ...], authorizer: Callable[..., int]
     ) -> list[tuple[Any, ...]]:
+        try:
+            return self._authorized(what, query, params, authorizer)
+        except BaseException:  # an interrupt may have come in the middle of taking them away
+            self._connection.set_progress_handler(None)
+            self._connection.authorizer = None
+            raise
+
+    def _authorized(
+        self, what: str, query: str, params: tuple[Any, ...], authorizer: Callable[..., int]
+    ) -> list[tuple[Any, ...]]:
         self.check()
         connection = self._connection
         connection.authorizer = authorizer

@@ -31,6 +31,7 @@ from runjournal.log.errors import (
     TooLarge,
     WrongExpectation,
 )
+from runjournal.log.guard import free, hold
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
@@ -97,7 +98,7 @@ class Appender:
         self._policy = policy
         self._process = process
         self._owned = owned
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._cache: OrderedDict[Key, Cached] = OrderedDict()
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
@@ -175,23 +176,23 @@ class Appender:
                 for append, records in zip(appends, done, strict=True):  # here nobody else folds on
                     sealed.extend(self._sealed(append.key, records))
             except BaseException:
-                self._drop(
-                    append.key for append in appends
-                )  # before anybody else gets the write lock, and goes on from there
+                self._drop(key for append in appends for key in append.states())  # before anybody goes on from there
                 raise
             return done
 
+        appended: list[list[RecordedEvent]] | None = None
         try:
             appended = self.store.transact(decide, durable=durable)
-        except BaseException:
-            self._drop(append.key for append in appends)
-            raise
-        for append, records in zip(appends, appended, strict=True):
-            for rec in records if not append.key[1] else ():
-                if rec.type == "tool.resolved":
+            for append, records in zip(appends, appended, strict=True):
+                if not append.key[1] and any(rec.type == "tool.resolved" for rec in records):
                     self._note_word(append.key[0], records[-1].seq)
-        for key, state, checkpoint in sealed:
-            self._save(key, state, checkpoint)
+            for key, state, checkpoint in sealed:
+                self._save(key, state, checkpoint)
+        except BaseException:
+            free(self._lock)
+            if appended is None:
+                self._drop(key for append in appends for key in append.states())
+            raise
         return appended
 
     def _drop(self, keys: Iterable[Key]) -> None:
@@ -276,7 +277,14 @@ class Appender:
 
     def live(self, run_id: str) -> RunState:
         """Return the owner's state: as of its last append here, or the newest. Raises RunNotFound."""
-        key = (run_id, True)
+        try:
+            return self._live((run_id, True))
+        except BaseException:
+            free(self._lock)
+            raise
+
+    def _live(self, key: Key) -> RunState:
+        run_id = key[0]
         with self._lock:
             entry = self._cache.get(key)
         if entry is not None and entry.state.seq >= entry.upto:
@@ -303,10 +311,13 @@ class Appender:
 
     def forget(self, run_id: str) -> None:
         """Drop what is kept of a run that nobody owns here."""
-        with self._lock:
+
+        def drop() -> None:
             self._cache.pop((run_id, False), None)
             if not self._owned(run_id):
                 self._cache.pop((run_id, True), None)
+
+        hold(self._lock, drop)
 
     def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
         """Return the checkpoint that is due after these records, if one is, and the state that it holds."""
@@ -347,6 +358,11 @@ class _Append:
         self.records: list[RecordedEvent] = []
         self.starts: dict[int, bytes] = {}
         self.claims = False
+
+    def states(self) -> list[Key]:
+        """Return the states that it may have folded on, or handed over to a new owner."""
+        run_id = self.batch.run_id
+        return [(run_id, True), (run_id, False)] if self.claims else [self.key]
 
     def run(self) -> list[RecordedEvent]:
         """Judge, fold, write."""

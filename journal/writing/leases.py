@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from runjournal.log.clock import Clock, SystemClock
 from runjournal.log.errors import StoreClosed, StoreError
+from runjournal.log.guard import hold
 from runjournal.log.limits import heartbeat_s, lease_s
 from runjournal.log.store import Store
 
@@ -37,7 +38,7 @@ class Leases:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held: dict[str, Lease] = {}
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -45,16 +46,20 @@ class Leases:
     @contextmanager
     def held(self, run_id: str, epoch: int, since: float) -> Generator[None]:
         """Keep a lease that was just claimed, not before `since` (seconds since boot), as long as the block lasts."""
-        with self._lock:
+
+        def keep() -> None:
             self._held[run_id] = Lease(epoch, since + lease_s)
-            if self._thread is None and isinstance(self._clock, SystemClock):
+            alive = self._thread is not None and self._thread.is_alive()  # an interrupt may have kept it from its start
+            if not alive and isinstance(self._clock, SystemClock):
                 self._wake.clear()
                 self._thread = threading.Thread(target=self._beat, name="runjournal-heartbeat", daemon=True)
                 self._thread.start()
+
+        hold(self._lock, keep)
         try:
             yield
         finally:
-            self._drop(run_id, epoch)
+            self.drop(run_id, epoch)
 
     def ensure(self, run_id: str, epoch: int) -> bool:
         """Return whether the run is ours now: by this process's clock, or, when that isn't sure, by renewing the lease.
@@ -63,8 +68,7 @@ class Leases:
         """
         self._store.check_place()
         now = self._clock.boottime_s()
-        with self._lock:
-            lease = self._held.get(run_id)
+        lease = self._held.get(run_id)
         if lease is not None and lease.epoch == epoch and now < lease.until:
             return True
         return self._renew(run_id, epoch)
@@ -73,21 +77,24 @@ class Leases:
         """Return whether a lease of this run is kept here."""
         return run_id in self._held
 
-    def _drop(self, run_id: str, epoch: int) -> None:
-        with self._lock:
+    def drop(self, run_id: str, epoch: int) -> None:
+        """Keep this lease no longer, if it is kept."""
+
+        def forget() -> None:
             lease = self._held.get(run_id)
             if lease is not None and lease.epoch == epoch:
                 del self._held[run_id]
             if not self._held:
                 self._wake.set()
 
+        hold(self._lock, forget)
+
     def close(self) -> None:
         """Stop the thread, and wait for it: before its store is closed."""
-        with self._lock:
-            self._held.clear()
-            thread = self._thread
+        hold(self._lock, self._held.clear)
+        thread = self._thread
         self._wake.set()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join()
 
     def _beat(self) -> None:
@@ -106,7 +113,7 @@ class Leases:
         try:
             self._renew(run_id, epoch)
         except StoreClosed:
-            self._drop(run_id, epoch)
+            self.drop(run_id, epoch)
         except StoreError as error:
             warnings.warn(f"run {run_id}: its heartbeat couldn't be written: {error}", LeaseWarning, stacklevel=2)
 
@@ -114,9 +121,12 @@ class Leases:
         """Extend the lease in the store; return False if it is another owner's, or nobody's to extend."""
         now = self._clock.boottime_s()
         if not self._store.heartbeat(run_id, epoch, now + lease_s, now):
-            self._drop(run_id, epoch)
+            self.drop(run_id, epoch)
             return False
-        with self._lock:
+
+        def extend() -> None:
             if run_id in self._held:
                 self._held[run_id] = Lease(epoch, now + lease_s)
+
+        hold(self._lock, extend)
         return True

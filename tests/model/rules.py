@@ -58,6 +58,32 @@ def test_the_key_is_golden(m: Any) -> None:
     assert "e866554cefe38507651389a8" == m.key_of("report-42", "draft#2", "send_email", args, 2)
 
 
+@rule  # engine.md X5
+def test_an_interrupt_that_is_swallowed_stops_the_run(m: Any) -> None:
+    """Its call has no end, so the step stays open; whoever goes on with it asks what became of the call."""
+    interrupts = [KeyboardInterrupt()]
+
+    def agent(run: Any) -> None:
+        with run.step("a"), suppress(KeyboardInterrupt):
+            use(run, lab, "unsafe")
+
+    lab = bench(m, agent, find=True)
+    act = lab.world.act
+
+    def interrupted(*args: Any) -> Any:
+        result = act(*args)
+        if interrupts:
+            raise interrupts.pop()
+        return result
+
+    lab.world.act = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        lab.journal.run(lab.agent, "r")
+    assert ["step.started"] == events_of(lab, "step.")
+    assert "completed" == lab.serve().status
+    assert 1 == len(lab.world.effects)
+
+
 @rule  # engine.md S9
 def test_the_eight_events_of_a_plan_whose_second_step_fails_once(m: Any) -> None:
     """R138, R139: the same index is run again; after the failure the next step is number 1 and load_data is done."""

@@ -1,0 +1,41 @@
+"""Locks that no interrupt leaves locked.
+
+A `with` may be interrupted between the end of its body and its exit, and a `finally` in its middle. So whoever holds a
+lock is inside a `try` whose `except` lets go of it again: a lock that may be entered twice by one thread tells that
+thread, when it is let go of once too often, and nobody else's is ever let go of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class ReentrantLock(AbstractContextManager[object], Protocol):
+    """A `threading.RLock`."""
+
+    def release(self) -> None:
+        """Let go of it once. Raises RuntimeError in a thread that doesn't have it."""
+        ...
+
+
+def free(lock: ReentrantLock) -> None:
+    """Let go of a lock as often as this thread has it, which may be never."""
+    try:
+        while True:
+            lock.release()
+    except RuntimeError:
+        return
+
+
+def hold(lock: ReentrantLock, work: Callable[[], T]) -> T:
+    """Do a piece of work under a lock that this thread doesn't have yet; an interrupt at any point lets go of it."""
+    try:
+        with lock:
+            return work()
+    except BaseException:
+        free(lock)
+        raise
