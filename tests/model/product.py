@@ -48,6 +48,7 @@ from runjournal.projections.state import RunState, dump_bytes
 from runjournal.projections.transcript import messages
 from runjournal.run import Run
 from runjournal.runner import Claim, Runner
+from runjournal.writing.appender import Batch
 
 STATUSES = {"scheduled_retry": "scheduled"}
 TYPES = {"plan.set": "plan.updated"}
@@ -390,10 +391,10 @@ class Ticking(Product_):
             raise
 
     def append(self, run_id: Any, events: Iterable[Any] = (), **how: Any) -> Any:
-        drafts = list(events)
+        drafts = list(events) or [draft.event for draft in run_id.drafts]  # a batch is named in place of the run
         where = TYPES.get(drafts[0].TYPE, drafts[0].TYPE)
         self.tick(f"before {where}")
-        records = super().append(run_id, drafts, **how)
+        records = super().append(run_id, () if isinstance(run_id, Batch) else drafts, **how)
         self.tick(f"after {where}")
         return records
 
