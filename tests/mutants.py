@@ -15,6 +15,8 @@ from mutating import Mutant
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
+REPLACED = "store_replaced"
+
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
 ON_A_LOOP, CORE_ON_A_LOOP = 'hasattr(self, "loop")', 'hasattr(self.core.driver, "loop")'
@@ -679,25 +681,15 @@ OURS: Final = (
     Mutant("a cancel is beaten by a resume", "Runner.claim", "if head.cancel_requested:", "if False:"),
     Mutant("a cancelled wait must be woken", "Runner.claim", "head.cancel_requested or", ""),
     Mutant("an owner whose lease ran out doesn't look", "Leases.ensure", "and now < lease.until", "", GAPS),
-    Mutant("an owner doesn't look for its store", "Leases.ensure", "self._store.check_place()", "", "store_replaced"),
+    Mutant("an owner doesn't look for its store", "Leases.ensure", "self._store.check_place()", "", REPLACED),
     Mutant(
         "a commit into a lost file is acknowledged",
         "SQLiteStore._commit",
         'self._files.check("what was committed just now is in the file that was there, and counts for nothing")',
         "",
-        "store_replaced",
+        REPLACED,
     ),
-    Mutant("a lost WAL is none of its business", "Files.check", "_inode(name) != inode", "False", "store_replaced"),
-    Mutant(
-        "a row of runs that is no UTF-8 is listed",
-        "row_fault",
-        "not (value.isascii() or is_utf8(value))",
-        "False",
-        "bad_rows",
-    ),
-    Mutant(
-        "an event may nest as deep as it likes", "_shallow_text", "_shallow(value, json_depth_max)", "True", "bad_rows"
-    ),
+    Mutant("a lost WAL is none of its business", "Files.check", "inode(name) != its", "False", REPLACED),
     Mutant("an owner looks at nothing but its clock", "Leases.ensure", "self._renew(run_id, epoch)", "True", GAPS),
     Mutant("a lease is anybody's", "Runner.check_lease", "not ours", "False", GAPS),
     Mutant(

@@ -38,7 +38,7 @@ from .limits import busy_wait_s as busy_wait_default_s
 from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
-from .sqlite_files import Files, size
+from .sqlite_files import Files, inode, size
 from .sqlite_parts import check_tables, faults
 from .sqlite_place import (
     check_engine,
@@ -153,13 +153,14 @@ class SQLiteStore(SQLiteWideReads):
             )
         if not there:
             make_private(self._path)
+        before = inode(self._path)
         try:
             writer = self._added()
             try:
                 migrate(writer, self._path)
                 switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
                 check_tables(writer, self._path)
-                self._files = Files(self._path, writer)
+                self._files = Files(self._path, before)
                 if not there:
                     for name in self._files.beside:
                         make_private(name)
