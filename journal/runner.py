@@ -280,7 +280,7 @@ class Runner:
             core.alive()
             if isinstance(error, f.BROKEN):  # the store's, in a read between two steps
                 raise
-            run.drive(core.append(self.ending(error, core)))
+            run.drive(core.append(self.ending(error, steps)))
             raise
         finally:
             TOOL_CONTEXT.reset(outer)
@@ -288,10 +288,12 @@ class Runner:
         run.drive(core.append(e.RunCompleted(output)))
         return output
 
-    def ending(self, error: BaseException, core: Core) -> Event:
+    def ending(self, error: BaseException, steps: StepControl) -> Event:
         """The event of a failure that leaves the agent."""
+        core = steps.core
         try:
-            (stored, transient), left = f.error_of(error), f.left_by(error)
+            stored, transient = f.error_of(error)
+            left = f.left_by(error, core.lineage.run_id, steps.has_handled)
         except Exception:  # noqa: BLE001 - whatever it is, the run must not be left without an end
             return e.RunFailed(f.untold(error), [], "error")
         round_ = core.state.status.round

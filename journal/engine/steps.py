@@ -28,6 +28,7 @@ class StepControl:
         self.entry: Entry | None = None
         self.passed: set[str] = set()  # each `do` that it has passed
         self.turns: dict[str, int] = {}  # name -> uses of a step that repeats, when it completed one itself
+        self.way: list[int] = []  # where each step began that it entered, and ended that it passed, in its order
 
     # Which step is next.
 
@@ -91,8 +92,9 @@ class StepControl:
         self.check_name(name, key)
         step_id, state = id_of(name, key), self.core.state
         self.check_kind(step_id, "do")
-        if self.core.lineage.done(step_id) is not None:
+        if (end := self.core.lineage.done(step_id)) is not None:
             self.tell_failure(step_id)
+            self.way.append(end)
             if step_id in self.passed:
                 self.core.refuse(
                     f.StepDone(
@@ -115,8 +117,9 @@ class StepControl:
     def has_done(self, name: str, key: str | int | None) -> bool:
         """Whether this step is complete; if it is, the agent has passed it."""
         step_id = id_of(name, key)
-        if self.core.lineage.done(step_id) is None:
+        if (end := self.core.lineage.done(step_id)) is None:
             return False
+        self.way.append(end)
         self.passed.add(step_id)
         return True
 
@@ -144,7 +147,7 @@ class StepControl:
         entry = steps.open.entry + 1 if steps.open else 1
         attempt = steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1
         index = steps.last_index if steps.open or steps.redo == step_id else steps.last_index + 1
-        yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))
+        self.way.append((yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))))
         self.core.blind = blind
         script, cuts = self._script()
         self.entry = Entry(step_id, attempt, index, script, cuts)
@@ -170,9 +173,21 @@ class StepControl:
         told = stored if (trace := f.trace_of(error)) is None else stored | {"traceback": trace}
         place = yield from self.core.append(e.StepFailed(entry.index, told, transient, cut))
         self.order.heard.add(place)
-        failure = f.step_failure(entry.step, entry.attempt, stored, transient=transient)
+        failure = self._failure(place, entry.step, entry.attempt, stored, transient=transient)
         failure.__cause__ = error
         return failure
+
+    def _failure(self, at: int, step_id: str, attempt: int, error: dict[str, Any], *, transient: bool) -> f.Told:
+        """What the agent is told of a step that failed at a place."""
+        failure = f.step_failure(step_id, attempt, error, transient=transient)
+        failure.run_id = self.core.lineage.run_id
+        failure.told_at = at, len(self.way)
+        return failure
+
+    def has_handled(self, failure: f.Told) -> bool:
+        """Whether the agent has gone on behind a failure that it was told: to a step that began after it."""
+        at, since = failure.told_at
+        return any(place > at for place in self.way[since:])
 
     def leave(self, entry: Entry) -> None:
         """The body is over, however it ended."""
@@ -195,7 +210,9 @@ class StepControl:
         for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard:
                 self.order.heard.add(failure.at)
-                raise f.step_failure(step_id, failure.attempt, failure.error, transient=failure.transient)
+                raise self._failure(
+                    failure.at, step_id, failure.attempt, failure.error, transient=failure.transient
+                )
 
     def tell_step(self, step_id: str) -> Verb[None]:
         """The same; but a step that was cancelled waits for its cancel again before it fails."""

@@ -1243,6 +1243,87 @@ def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
         assert 3 == len(lab.world.effects) and 4 == len(lab.events("tool.started"))
 
 
+@rule  # engine.md F3
+def test_plan_a_is_not_done_when_something_else_fails_behind_plan_b(m: Any) -> None:
+    """The failure of plan A is the context of what leaves, and plan B has begun since: it was handled, in each process."""
+
+    def line(run: Any) -> None:
+        try:
+            run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed as failure:
+            run.do("B", lambda: use(run, lab, "unsafe"))
+            raise m.Transient("later") from (failure if causes else None)
+
+    def blocks(run: Any) -> None:
+        try:
+            if not run.done("A"):
+                with run.step("A"):
+                    use(run, lab, "keyed")
+        except m.StepFailed as failure:
+            if not run.done("B"):
+                with run.step("B"):
+                    use(run, lab, "unsafe")
+            raise m.Transient("later") from (failure if causes else None)
+
+    for agent, causes, strike in itertools.product((line, blocks), (True, False), (0, 1, 2)):
+        lab = bench(m, agent, {("keyed", 1): ["did not happen"]})
+        if strike:
+            crash_at(lab, "after step.completed", strike)
+        lab.serve()
+        assert 1 == len(lab.world.effects)
+
+
+@rule  # engine.md F3
+def test_a_failure_behind_which_nothing_was_begun_has_left(m: Any) -> None:
+    """It is the context of what leaves, though a step was begun before the agent was told of it, again, after a crash."""
+
+    def agent(run: Any) -> None:
+        with run.step("begin", repeat=True):
+            run.message("user", str(run.memory.get("n", 0)))
+        try:
+            run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            run.done("begin")
+            raise m.Transient("no") from None
+
+    lab = bench(m, agent, {("keyed", 1): ["did not happen"]})
+    crash_at(lab, "before run.retry_scheduled")
+    assert "completed" == lab.serve().status
+
+
+@rule  # engine.md F3
+def test_a_failure_of_another_run_is_none_of_this_one(m: Any) -> None:
+    """A run beside this one fails in a step of the same name: the plan B of this one is gone on with."""
+
+    def other(run: Any) -> None:
+        run.do("A", lambda: use(run, lab, "idempotent", 2))
+
+    def agent(run: Any) -> None:
+        try:
+            run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            run.do("B", lambda: use(run, lab, "unsafe"))
+        raise failed
+
+    failed: list[BaseException] | BaseException = []
+    lab = bench(m, agent, {("keyed", 1): ["did not happen"], ("idempotent", 2): ["never"]})
+
+    def beside(run: Any) -> None:
+        nonlocal failed
+        try:
+            other(run)
+        except m.StepFailed as failure:
+            failed = failure
+            raise
+
+    lab.journal.run(beside, "other")
+    assert isinstance(failed, m.StepFailed)
+    lab.serve()
+    lab.journal.start("two", "retry", "r")
+    lab.serve("two")
+    assert 1 == len(lab.world.effects)
+
+
 @rule  # engine.md F2
 def test_a_failure_that_was_handled_before_stays_handled(m: Any) -> None:
     """It was mended, and the second one of the same step left the agent: a retry doesn't pass over the mending."""
