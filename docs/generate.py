@@ -338,6 +338,7 @@ MEANINGS: Final = {
     "approval.requested.call_id": "the call that it is about",
     "model": "which model",
     "request_hash": "of the request",
+    "place": "which one it is, from 1, in the order in which its step asked for model calls",
     "request_shape": "of the request without its clocks",
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",

@@ -34,6 +34,7 @@ class Call:
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
+    `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
 
     tool: str
@@ -56,6 +57,7 @@ class Call:
     told: list[list[Any]] = field(default_factory=list[list[Any]])
     provider_call_id: str | None = None
     unusable: bool = False
+    place: int = 0
 
     @property
     def unresolved(self) -> bool:
@@ -105,7 +107,7 @@ class Counts:
 class Calls:
     """See the module. `step` is the id of the open step, "" if there is none; `imported` runs never go on."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -172,6 +174,8 @@ class Calls:
         call.step, call.attempt, call.status, call.fresh = self.step, event.attempt, "open", True
         call.began, call.latest, call.started_at = call.began or record.seq, record.seq, record.at
         call.args_seq = call.args_seq or record.seq
+        if isinstance(event, e.ModelStarted):
+            call.place = event.place or 0
         if call.policy not in REPEATABLE:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
             call.key_expires_at = call.key_expires_at if call.maybe else expires

@@ -69,7 +69,10 @@ class Sender:
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
-        yield from self.core.append(target.started(call_id, args, attempt, self.core.lineage.clock))
+        intent = target.started(call_id, args, attempt, self.core.lineage.clock)
+        if isinstance(intent, e.ModelStarted):
+            intent = replace(intent, place=entry.places.get(call_id))
+        yield from self.core.append(intent)
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:

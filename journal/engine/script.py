@@ -28,7 +28,11 @@ class ScriptItem(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """An execution of a step's body. `asked` is what it asked for; of that, `busy` is in flight or was given back."""
+    """An execution of a step's body. `asked` is what it asked for; of that, `busy` is in flight or was given back.
+
+    `places` says of each model call which one it is, from 1, in the order in which they were asked for first; `stands`,
+    of a request that differs from a recorded one in its clocks, which that is.
+    """
 
     step: str
     attempt: int
@@ -39,6 +43,8 @@ class Entry:
     asked: set[str] = field(default_factory=set[str])
     busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     asks: Counter[str] = field(default_factory=Counter[str])
+    places: dict[str, int] = field(default_factory=dict[str, int])
+    stands: dict[str, str] = field(default_factory=dict[str, str])
     flights: dict[str, Any] = field(default_factory=dict[str, Any])
     shared: dict[str, list[tuple[Any, BaseException | None]]] = field(
         default_factory=dict[str, list[tuple[Any, BaseException | None]]]

@@ -249,6 +249,7 @@ class ModelStarted(Event):
     provider: str | None = None
     prompt_fingerprint: str | None = None
     params: Json = None
+    place: Annotated[int | None, s.Whole(1)] = None
 
 
 @builtin

@@ -268,8 +268,8 @@ def test_a_question_of_another_shape_gets_no_recorded_answer(m: Any) -> None:
         return run.do("a", lambda: [run.model("m", {"q": "q2", "list": [1]}, lab.model), lab.think(run, "q1", True)])
 
     lab.agent = today
-    assert ["answer 0 to q2", "answer 0 to q1"] == lab.serve().output["output"]
-    assert ["q1", "q2"] == lab.world.paid
+    assert ["answer 0 to q2", "answer 1 to q1"] == lab.serve().output["output"]
+    assert ["q1", "q2", "q1"] == lab.world.paid  # in another place the first one is another question, too
 
 
 @rule  # engine.md H1
@@ -864,6 +864,48 @@ def test_answers_go_by_the_order_of_asking(m: Any) -> None:
         crash_at(lab, where, nth)
         assert {day: f"about {day}" for day in days} == lab.serve().output["output"][0]
         assert paid == len(lab.world.paid)
+
+
+@rule  # engine.md C4
+def test_an_answer_is_given_to_its_equal_or_in_its_place(m: Any) -> None:
+    """Asked of 2 and 3 January, and a day later of 3 and 4: the 4th doesn't get the answer about the 2nd."""
+    days = ("2026-01-02", "2026-01-03", "2026-01-04")
+
+    def agent(run: Any) -> Any:
+        day = int(lab.world.now // 86400)
+        with run.step("a"):
+            got = [run.model("m", {"q": f"rain on {each}?"}, think) for each in days[day : day + 2]]
+            use(run, lab, "idempotent")
+            return got
+
+    def think(request: Any) -> str:
+        return str(lab.world.act("model", request["q"], f"about {request['q'][8:18]}"))
+
+    lab = bench(m, agent)
+    crash_at(lab, "before tool.completed", kind="day")
+    assert ["about 2026-01-03", "about 2026-01-04"] == lab.serve().output["output"]
+    assert 3 == len(lab.world.paid)
+
+
+@rule  # engine.md C4
+def test_a_question_that_was_dropped_leaves_its_answer_to_nobody(m: Any) -> None:
+    """Today's code asks only the second of two questions that differ in a date: it is asked, though one is left."""
+    questions = ["rain on 2026-01-02?", "other", "rain on 2026-01-03?"]
+    think = lambda request: lab.world.act("model", request["q"], f"about {request['q']}")  # noqa: E731
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            got = [run.model("m", {"q": question}, think) for question in questions]
+            use(run, lab, "idempotent")
+            return got
+
+    lab = bench(m, agent)
+    crash_at(lab, "before model.started", 3)
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.disown("r")
+    del questions[0]
+    assert [f"about {question}" for question in questions] == lab.serve().output["output"]
 
 
 @rule  # engine.md C5
