@@ -355,6 +355,7 @@ MEANINGS: Final = {
     "on_unknown": "what recovery does if nobody knows whether it happened",
     "provider_call_id": "the id that the model gave it",
     "key_expires_at": "until when the other side knows the key",
+    "key_born": "seconds since which boot when it was begun: what the key's age is counted by in the same boot",
     "timeout_s": "when it is cut, in seconds",
     "result_error": "why the result couldn't be stored; the effect happened",
     "replayed": "the other side answered from its own record",

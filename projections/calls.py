@@ -30,6 +30,8 @@ class Call:
     A tool's policy may be changed between two attempts: the strictest one counts, it is `read_only` if every attempt
     was, and `on_unknown` is that of the newest.
     `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
+    `key_expires_at` is that of its first attempt that may have happened, `key_since` when that was (UTC text), and
+    `key_born` when it was in seconds since which boot, if somebody said.
     `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
@@ -58,6 +60,8 @@ class Call:
     provider_call_id: str | None = None
     unusable: bool = False
     place: int = 0
+    key_since: str = ""
+    key_born: dict[str, Any] | None = None
 
     @property
     def unresolved(self) -> bool:
@@ -178,6 +182,9 @@ class Calls:
             call.place = event.place or 0
         if call.policy not in REPEATABLE:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
+            if not call.maybe:
+                call.key_since = record.at
+                call.key_born = event.key_born if isinstance(event, e.ToolStarted) else None
             call.key_expires_at = call.key_expires_at if call.maybe else expires
             call.maybe.append(event.attempt)
 

@@ -17,6 +17,7 @@ from runjournal.log.clock import FakeClock
 from runjournal.log.limits import lease_s
 from runjournal.runner import Runner
 from runjournal.testing.generate import claim
+from runjournal.log.owner import Moment
 from runjournal.writing import appender, folding
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"
@@ -63,7 +64,7 @@ def test_an_attempt_that_did_nothing_is_made_again():
     with crashed("unsafe") as journal:
         call = journal.state("r").calls.known["c"]
         call.maybe = []
-        assert "run" == judge(call, None, FUTURE).verdict
+        assert "run" == judge(call, None, Moment(FUTURE, "", 0)).verdict
 
 
 @pytest.mark.requirement("R67")

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
-from runjournal.log.clock import timestamp
 from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable
 from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
@@ -72,6 +71,9 @@ class Sender:
         intent = target.started(call_id, args, attempt, self.core.lineage.clock)
         if isinstance(intent, e.ModelStarted):
             intent = replace(intent, place=entry.places.get(call_id))
+        now = self.core.lineage.moment()
+        if isinstance(intent, e.ToolStarted) and intent.key_expires_at is not None and now.boot_id:
+            intent = replace(intent, key_born={"boot_id": now.boot_id, "boottime_s": now.boottime_s})
         yield from self.core.append(intent)
         return attempt
 
@@ -272,7 +274,7 @@ class Sender:
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
-        lives = key_lives(call, timestamp(self.core.lineage.clock.now()))
+        lives = key_lives(call, self.core.lineage.moment())
         safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or lives
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)

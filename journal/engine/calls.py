@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
-from runjournal.log.clock import timestamp
 from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
@@ -307,7 +306,7 @@ class Caller:
         happened = self.core.lineage.effect(call_id) is not None
         if call is None:
             return "recorded" if happened else "run"
-        now = timestamp(self.core.lineage.clock.now())
+        now = self.core.lineage.moment()
         # Of one that was cut and is still being made here no hook can know what it comes to.
         tool = None if target is None else today(target, hook=not self.sender.bodies[call_id])
         verdict = judge(call, tool, now, happened=happened).verdict

@@ -303,6 +303,7 @@ class ToolStarted(Event):
     provider_call_id: str | None = None
     key_expires_at: Time | None = None
     timeout_s: float | None = None
+    key_born: Annotated[Obj | None, s.BORN] = None
 
 
 @builtin

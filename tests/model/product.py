@@ -73,8 +73,8 @@ owner.started = _started_in_lab
 FIRST_PID = 10_000_000
 
 
-def process(pid: int) -> Process:
-    return Process("lab", "boot", "namespace", pid, "1")
+def process(pid: int, boots: int = 0) -> Process:
+    return Process("lab", f"boot {boots}", "namespace", pid, "1")
 
 
 @dataclass
@@ -84,7 +84,7 @@ class WorldClock(FakeClock):
     world: Any = None
 
     def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.world.now)
+        return super().now() + timedelta(seconds=self.world.now + self.world.slip)
 
     def boottime_s(self) -> float:
         return 0.0
@@ -575,7 +575,7 @@ class Journal:
             self.store.clock.sleep(10)
         pid = FIRST_PID + len(OWNERS)
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
-        self.log.ownership.process = process(pid)
+        self.log.ownership.process = process(pid, self.store.world.boots)
         left: list[BaseException] = []
         try:
             self.call(agent, run_id, left)

@@ -1419,6 +1419,20 @@ def test_what_an_entry_wrote_is_gone_when_its_step_is_entered_again(m: Any) -> N
     assert {"messages": [], "memory": {}, "plan": {}} == lab.serve().context
 
 
+@rule  # engine.md E3
+def test_a_wall_clock_that_was_set_back_proves_no_age_of_a_key(m: Any) -> None:
+    """The machine died and was started anew hours later, with its clock set back: the key may be forgotten."""
+    for slip, sent in ((0.0, 1), (-9000.0, 1), (-7300.0, 1)):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")), on_unknown="fail")
+        crash_at(lab, "after effect")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        lab.world.now, lab.world.slip, lab.world.boots = 7200.0, slip, 1
+        lab.journal.run(lab.agent, "r")
+        assert ("failed", sent) == (lab.store.state("r").status, len(lab.world.effects))
+
+
 @rule  # engine.md H5
 def test_an_attempt_that_did_nothing_frees_no_other(m: Any) -> None:
     """The first may have happened, the second did not, and the key is forgotten: there is no third one."""
