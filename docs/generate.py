@@ -354,6 +354,7 @@ MEANINGS: Final = {
     "read_only": "it changes nothing",
     "on_unknown": "what recovery does if nobody knows whether it happened",
     "provider_call_id": "the id that the model gave it",
+    "own_key": "whether the tool names its calls itself (`key=`), so that each happens once in the scope of the run",
     "key_expires_at": "until when the other side knows the key",
     "key_born": "seconds since which boot when it was begun: what the key's age is counted by in the same boot",
     "timeout_s": "when it is cut, in seconds",

@@ -32,6 +32,7 @@ class Call:
     `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
     `key_expires_at` is that of its first attempt that may have happened, `key_since` when that was (UTC text), and
     `key_born` when it was in seconds since which boot, if somebody said.
+    `own_key`: its tool names its calls itself, so that each happens once in the scope, whatever its policy.
     `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
@@ -62,6 +63,7 @@ class Call:
     place: int = 0
     key_since: str = ""
     key_born: dict[str, Any] | None = None
+    own_key: bool = False
 
     @property
     def unresolved(self) -> bool:
@@ -71,12 +73,12 @@ class Call:
     @property
     def has_effect(self) -> bool:
         """It happened, and must not happen again."""
-        return self.status == "completed" and self.policy not in EFFECT_FREE
+        return self.status == "completed" and (self.policy not in EFFECT_FREE or self.own_key)
 
     @property
     def sent(self) -> bool:
         """It happened or may have, and isn't to be repeated; a committed transactional call counts."""
-        return bool(self.maybe) or self.has_effect
+        return bool(self.maybe) or (self.has_effect and self.policy not in EFFECT_FREE)
 
     def forget(self, sent: int | None = None) -> None:
         """The attempt of the step is over: history ends.
@@ -85,7 +87,7 @@ class Call:
         answer that couldn't be used isn't given back for ever.
         """
         self.told, self.tries, self.fresh = [], 0, False
-        if sent is not None and self.status == "completed" and not self.sent and self.latest > sent:
+        if sent is not None and self.status == "completed" and not self.has_effect and self.latest > sent:
             self.status, self.value_seq, self.began = "new", 0, 0
 
 
@@ -168,6 +170,7 @@ class Calls:
             call = self.known[event.call_id] = _call(event)
         if isinstance(event, e.ToolStarted):
             _tighten(call, event)
+            call.own_key = call.own_key or event.own_key
         counts = self._counts(call)
         if not call.latest:
             counts.started += 1

@@ -15,9 +15,9 @@ from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.limits import lease_s
+from runjournal.log.owner import Moment
 from runjournal.runner import Runner
 from runjournal.testing.generate import claim
-from runjournal.log.owner import Moment
 from runjournal.writing import appender, folding
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"

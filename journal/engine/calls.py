@@ -20,11 +20,11 @@ from runjournal.projections.index import args_sha256
 
 from . import failures as f
 from .attempts import Sender
-from .callees import ModelTarget, Target, today
+from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .script import Entry
 from .steps import StepControl
-from .tools import call_key
+from .tools import call_key, same_function
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -184,6 +184,13 @@ class Caller:
     def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
         """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
         core, digest = self.core, args_sha256(args)
+        if isinstance(target, ToolTarget) and not same_function(
+            entry.functions.setdefault(target.name, target.tool.fn), target.tool.fn
+        ):
+            raise f.Mistake(
+                f"two functions are the tool {target.name}, and were called in one step: the log can't tell one's calls "
+                "from the other's. Give each a name (name=), or what it works on as an argument"
+            )
         call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")

@@ -6,7 +6,7 @@ The rules: engine.md D1 to D4, and engine.md T6 for ends whose asker was cancell
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +30,7 @@ class ScriptItem(NamedTuple):
 class Entry:
     """An execution of a step's body. `asked` is what it asked for; of that, `busy` is in flight or was given back.
 
-    `places` says of each model call which one it is, from 1, in the order in which they were asked for first; `stands`,
+    `functions` are those of its tools, by name; `places` says of each model call which one it is, from 1, in the order in which they were asked for first; `stands`,
     of a request that differs from a recorded one in its clocks, which that is.
     """
 
@@ -43,6 +43,7 @@ class Entry:
     asked: set[str] = field(default_factory=set[str])
     busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     asks: Counter[str] = field(default_factory=Counter[str])
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
     places: dict[str, int] = field(default_factory=dict[str, int])
     stands: dict[str, str] = field(default_factory=dict[str, str])
     flights: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -210,9 +210,7 @@ class StepControl:
         for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard:
                 self.order.heard.add(failure.at)
-                raise self._failure(
-                    failure.at, step_id, failure.attempt, failure.error, transient=failure.transient
-                )
+                raise self._failure(failure.at, step_id, failure.attempt, failure.error, transient=failure.transient)
 
     def tell_step(self, step_id: str) -> Verb[None]:
         """The same; but a step that was cancelled waits for its cancel again before it fails."""

@@ -100,7 +100,8 @@ def key_lives(call: Call, at: Moment) -> bool:
     if born is None or born["boot_id"] != at.boot_id:
         return call.key_since <= at.now
     life = parse_timestamp(call.key_expires_at) - parse_timestamp(call.key_since)
-    return 0 <= at.boottime_s - born["boottime_s"] < life.total_seconds()
+    age_s: float = at.boottime_s - born["boottime_s"]
+    return 0 <= age_s < life.total_seconds()
 
 
 def _why_unknown(call: Call, now: Moment) -> str:

@@ -65,7 +65,7 @@ class Scene(Protocol):
         ...
 
     def happened(self, key: str) -> bool:
-        """Whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
+        """Whether a call that happens once has happened under this key, anywhere in the run's scope."""
         ...
 
 
@@ -142,7 +142,7 @@ class Gate:
             _check_facts(self.head, event, self.scene.facts())
         if (
             isinstance(event, e.ToolStarted)
-            and event.policy not in EFFECT_FREE
+            and (event.policy not in EFFECT_FREE or event.own_key)
             and _happened(self.scene, event.call_id)
         ):
             raise CallEnded(f"run {run_id}: call {event.call_id} has happened; its recorded result is the answer")

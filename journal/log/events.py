@@ -304,6 +304,7 @@ class ToolStarted(Event):
     key_expires_at: Time | None = None
     timeout_s: float | None = None
     key_born: Annotated[Obj | None, s.BORN] = None
+    own_key: bool = False
 
 
 @builtin

@@ -670,6 +670,7 @@ class RunView:
     def __init__(self, run: Run, journal: Journal) -> None:
         self.product = run
         self.journal = journal
+        self.id = run.id
         for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
             setattr(self, name, getattr(run, name))
 

@@ -558,6 +558,35 @@ def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
     assert "KeyReused" == lab.serve("two").output["error"]["type"]
 
 
+@rule  # engine.md C3
+def test_a_tool_that_only_looks_acts_once_under_a_key_of_its_own(m: Any) -> None:
+    """In another step, after a failed attempt, in a retry and in a restart its one result is given back."""
+    bodies: list[str] = []
+
+    def agent(run: Any) -> Any:
+        got = [run.do(name, lambda: run.call(rate, day=1)) for name in "ab"]
+        for _ in range(2):
+            with suppress(m.StepFailed):
+                got.append(run.do("c", lambda: fails_once(run, run.call(rate, day=2))))
+        if run.id == "r":
+            raise ValueError("later")
+        return got
+
+    def fails_once(run: Any, value: Any) -> Any:
+        if run.state.step["attempt"] == 1:
+            raise ValueError("not this one")
+        return value
+
+    lab = bench(m, agent)
+    rate = m.Tool("rate", "idempotent", lambda args, key: [bodies.append(key), len(bodies)][1], key="rate-{day}")
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "retry", "r")
+    assert [1, 1, 2] == lab.serve("two").output["output"]
+    lab.journal.start("three", "restart", "two")
+    assert [1, 1, 2] == lab.serve("three").output["output"]
+    assert ["rate-1", "rate-2"] == bodies
+
+
 @rule  # engine.md V1
 def test_a_finished_run_gives_its_output_and_a_busy_one_is_left_alone(m: Any) -> None:
     """The agent isn't called."""
