@@ -10,7 +10,7 @@ from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.codec import plain
+from runjournal.log.codec import check_run_id, plain
 from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
@@ -64,7 +64,7 @@ class Journal(Logbook):
         `plan` are the tasks that it begins with, {id, title, status}, `messages` its first ones, {role, content}, and
         `budget` what it may cost. Raises WrongExpectation if a run of this id is there, InvalidArgument, Unstorable.
         """
-        run_id = run_id or self.new_run_id()
+        run_id = self.new_run_id() if run_id is None else run_id
         queued = e.RunQueued(
             kind,
             plain(input),
@@ -117,7 +117,7 @@ class Journal(Logbook):
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; the same id again is the same signal. Gives the id."""
-        signal_id = signal_id or self.new_run_id()
+        signal_id = self.new_run_id() if signal_id is None else signal_id
         self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
         return signal_id
 
@@ -179,7 +179,7 @@ class Journal(Logbook):
         queued = next(self.events(of, upto=1)).event
         if not isinstance(queued, e.RunQueued):
             raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
-        new_id = new_run_id or self.new_run_id()
+        new_id = self.new_run_id() if new_run_id is None else new_run_id
         self.append(
             new_id,
             [
@@ -203,7 +203,7 @@ class Journal(Logbook):
 def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
     """The id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
     how.setdefault("kind", getattr(agent, "__name__", "agent"))
-    run_id = run_id or journal.new_run_id()
+    run_id = journal.new_run_id() if run_id is None else check_run_id(run_id)
     if journal.store.head(run_id) is None:
         try:
             return journal.enqueue(input=input, run_id=run_id, **how)

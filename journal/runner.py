@@ -99,7 +99,7 @@ class Runner:
         if head.status == "running":
             events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.ownership.process)))
             stuck, entered = stuck + 1, entered + 1
-            resume = resume or "crash"
+            resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
             if head.due_at is not None and head.due_at > timestamp(clock.now()):
                 raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")

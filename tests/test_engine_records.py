@@ -394,7 +394,7 @@ def test_what_left_the_agent_is_found_in_order() -> None:
 
 
 def test_a_reason_that_was_handled_has_not_left() -> None:
-    """What leaves itself, or in a group, has left; what is only its reason hasn't if the agent has gone on behind it."""
+    """What leaves itself, or in a group, has left; its reason hasn't, if the agent has gone on behind it."""
     first, second = told("a"), told("b")
     assert [["a", 1]] == left_by(first, first)
     assert [] == left_by(caused(first), first)

@@ -1,4 +1,4 @@
-"""Which call is it, which step is it: what differs a little from one entry to the next, and is not to be taken for it."""
+"""Which call is it, which step is it: what differs a little from one entry to the next isn't taken for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 from runjournal import KEY, AsyncJournal, Journal, tool
 from runjournal.engine import failures as f
 from runjournal.engine.tools import same_function
+from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
+from runjournal.log.errors import InvalidArgument
+from runjournal.log.limits import lease_s
 from runjournal.run import Run
 
 
@@ -32,9 +35,60 @@ def test_a_key_that_is_empty_is_refused(journal: Journal) -> None:
     def buy(order: str) -> None:
         sent.append(order)
 
-    with pytest.raises(f.StepFailed, match="InvalidArgument: buy: the key '{order}' is empty"):
+    with pytest.raises(f.StepFailed, match=r"InvalidArgument: buy: the key '\{order\}' is empty"):
         journal.run(lambda run: run.do("a", buy, ""), run_id="r")
     assert [] == sent
+
+
+# ------------------------------------------------------------------------------------------------ what is empty
+
+
+def nothing(run: Run) -> None:
+    """An agent without work."""
+
+
+async def nothing_async(run: Any) -> None:
+    """The same."""
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda journal: journal.run(nothing, run_id=""),
+        lambda journal: journal.enqueue("k", run_id=""),
+        lambda journal: journal.enqueue("", run_id="new"),
+        lambda journal: journal.run(nothing, run_id="new", kind=""),
+        lambda journal: asyncio.run(AsyncJournal(journal.store).run_async(nothing_async, run_id="")),
+        lambda journal: journal.retry("r", new_run_id=""),
+        lambda journal: journal.restart("r", new_run_id=""),
+        lambda journal: journal.fork("r", new_run_id=""),
+        lambda journal: journal.signal("open", "name", signal_id=""),
+        lambda journal: journal.signal("open", ""),
+        lambda journal: journal.append("open", [e.NoteAdded("x")], by=""),
+        lambda journal: Journal(journal.store, by=""),
+        lambda journal: journal.claim("left", resume=""),
+        lambda journal: tool(name="")(nothing),
+        lambda journal: tool(key="")(nothing),
+        lambda journal: tool(policy="")(nothing),
+    ],
+)
+def test_what_is_empty_is_not_taken_for_what_was_left_out(begin: Callable[[Journal], Any], journal: Journal) -> None:
+    """An empty id, name or key is refused: a fresh one in its place would do everything twice."""
+    journal.run(nothing, run_id="r")
+    journal.enqueue("k", run_id="open")
+    journal.enqueue("k", run_id="left")
+    journal.claim("left")
+    journal.clock.sleep(lease_s + 1)
+    before = [head.run_id for head in journal.runs()]
+    with pytest.raises(InvalidArgument):
+        begin(journal)
+    assert before == [head.run_id for head in journal.runs()]
+
+
+def test_a_question_has_a_name(journal: Journal) -> None:
+    """A person can't be asked for nothing."""
+    with pytest.raises(f.StepFailed, match="InvalidArgument"):
+        journal.run(lambda run: run.do("a", run.ask, ""), run_id="r")
 
 
 # ------------------------------------------------------------------------------------------------ methods
@@ -178,7 +232,7 @@ def test_a_function_that_is_made_anew_is_the_same() -> None:
     def around(text: str) -> Callable[..., Any]:
         return lambda: (text, later)
 
-    assert same_function(around("".join(["a", "b"])), around("ab"))
+    assert same_function(around(f"account {len(sent)}"), around("account 0"))
     assert not same_function(around("a"), around("b"))
     later = 1
     assert same_function(around("a"), around("a"))

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
+from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
@@ -183,13 +184,13 @@ class Caller:
 
     def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
         """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
-        core, digest = self.core, args_sha256(args)
+        digest = args_sha256(args)
         if isinstance(target, ToolTarget) and not same_function(
             entry.functions.setdefault(target.name, target.tool.fn), target.tool.fn
         ):
             raise f.Mistake(
-                f"two functions are the tool {target.name}, and were called in one step: the log can't tell one's calls "
-                "from the other's. Give each a name (name=), or what it works on as an argument"
+                f"two functions are the tool {target.name}, and were called in one step: the log can't tell the calls "
+                "of one from those of the other. Give each a name (name=), or what it works on as an argument"
             )
         call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
@@ -389,6 +390,8 @@ class Caller:
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """A question to a person; gives back the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
+        if not action:
+            raise InvalidArgument("ask: what is asked for has an empty name")
         call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""
         known = core.state.approvals.known

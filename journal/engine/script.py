@@ -30,8 +30,9 @@ class ScriptItem(NamedTuple):
 class Entry:
     """An execution of a step's body. `asked` is what it asked for; of that, `busy` is in flight or was given back.
 
-    `functions` are those of its tools, by name; `places` says of each model call which one it is, from 1, in the order in which they were asked for first; `stands`,
-    of a request that differs from a recorded one in its clocks, which that is.
+    `functions` are those of its tools, by name; `places` says of each model call which one it is, from 1, in the order
+    in which they were asked for first; `stands`, of a request that differs from a recorded one in its clocks, which one
+    that is.
     """
 
     step: str

@@ -197,7 +197,7 @@ class Tool(Generic[P, R_co]):
         return [*names, KEY_PARAMETER]
 
     def own_key(self, args: Mapping[str, Json]) -> str:
-        """The call's own key, "" if the tool has none. Raises InvalidArgument if the template makes none of the args."""
+        """The call's own key, "" if the tool has none. Raises InvalidArgument if the args make none."""
         if not self.key:
             return ""
         try:
@@ -312,9 +312,9 @@ def tool(fn: Callable[P, R], /) -> Tool[P, R]: ...
 def tool(
     *,
     policy: Literal["transactional"],
-    key: str = "",
+    key: str | None = None,
     into: Callable[[Json], Any] | None = None,
-    name: str = "",
+    name: str | None = None,
 ) -> Callable[[Callable[Concatenate[Tx, P], R]], Tool[P, R]]: ...
 
 
@@ -324,12 +324,12 @@ def tool(
     policy: Literal["idempotent", "keyed", "unsafe"] | None = None,
     read_only: bool = False,
     timeout_s: float | None = None,
-    key: str = "",
+    key: str | None = None,
     key_ttl_s: float = 24 * 3600.0,
     reconcile: Callable[[dict[str, Json], str], Word | None] | None = None,
     on_unknown: Literal["fail", "ask"] = "fail",
     into: Callable[[Json], Any] | None = None,
-    name: str = "",
+    name: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -339,7 +339,7 @@ def tool(
     *,
     policy: Policy | None = None,
     read_only: bool = False,
-    name: str = "",
+    name: str | None = None,
     **how: Any,
 ) -> Any:
     """Make a function, async function or method a tool; with or without arguments. Raises InvalidArgument.
@@ -358,9 +358,14 @@ def tool(
     A method says on which object it was called by that object's `runjournal_id`, which is then one of its arguments.
     """
 
+    for given, text in {"name": name, "key": how.get("key"), "policy": policy}.items():
+        if text == "":  # pyright: ignore[reportUnnecessaryComparison] - callers aren't all typed
+            raise InvalidArgument(f"{given}: it is empty; leave it out where there is none")
+    how = {given: value for given, value in how.items() if (given, value) != ("key", None)}
+
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
-        chosen = policy or ("idempotent" if read_only else "unsafe")
-        made = Tool(function, name or function.__name__, chosen, read_only, **how)
+        chosen = ("idempotent" if read_only else "unsafe") if policy is None else policy
+        made = Tool(function, function.__name__ if name is None else name, chosen, read_only, **how)
         _check(made)
         _register(made)
         return functools.update_wrapper(made, function)  # type: ignore[return-value]  # it is the tool, with the function's docs

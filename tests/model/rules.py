@@ -1316,7 +1316,7 @@ def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
 
 @rule  # engine.md F3
 def test_plan_a_is_not_done_when_something_else_fails_behind_plan_b(m: Any) -> None:
-    """The failure of plan A is the context of what leaves, and plan B has begun since: it was handled, in each process."""
+    """The failure of plan A is the context of what leaves, and plan B has begun since: it was handled."""
 
     def line(run: Any) -> None:
         try:
@@ -1346,7 +1346,7 @@ def test_plan_a_is_not_done_when_something_else_fails_behind_plan_b(m: Any) -> N
 
 @rule  # engine.md F3
 def test_a_failure_behind_which_nothing_was_begun_has_left(m: Any) -> None:
-    """It is the context of what leaves, though a step was begun before the agent was told of it, again, after a crash."""
+    """It is the context of what leaves, though a step was begun before the agent was told of it again."""
 
     def agent(run: Any) -> None:
         with run.step("begin", repeat=True):
