@@ -160,7 +160,7 @@ class Journal(Logbook):
         return self._link("retry", run_id, new_run_id, again=again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """A new run of the same scope that begins with an empty context: what was sent is not sent again."""
+        """A new run of the same scope that begins with what its line was queued with: what was sent isn't sent again."""
         return self._link("restart", run_id, new_run_id)
 
     def fork(self, run_id: str, at: int | None = None, *, new_run_id: str | None = None) -> str:
@@ -180,12 +180,15 @@ class Journal(Logbook):
         if not isinstance(queued, e.RunQueued):
             raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
         new_id = self.new_run_id() if new_run_id is None else new_run_id
+        first = self._first(queued) if link == "restart" else None
         self.append(
             new_id,
             [
                 e.RunQueued(
                     queued.kind,
                     queued.input,
+                    messages=None if first is None else first.messages,
+                    plan=None if first is None else first.plan,
                     title=queued.title,
                     tags=queued.tags,
                     scope=None if link == "fork" else state.status.scope,
@@ -198,6 +201,15 @@ class Journal(Logbook):
             expect=0,
         )
         return new_id
+
+    def _first(self, queued: e.RunQueued) -> e.RunQueued:
+        """How the first of the runs that one goes on from was queued: the others have its plan from their base."""
+        while queued.base is not None:
+            before = next(self.events(queued.base["run_id"], upto=1)).event
+            if not isinstance(before, e.RunQueued):
+                break
+            queued = before
+        return queued
 
 
 def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:

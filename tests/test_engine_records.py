@@ -419,6 +419,40 @@ def test_a_long_chain_is_followed_to_its_end() -> None:
 # ------------------------------------------------------------------------------------------------ the steps of a run
 
 
+@pytest.mark.parametrize("links", [("restart",), ("restart", "restart"), ("retry", "restart"), ("fork", "restart")])
+def test_a_restart_begins_with_what_the_first_run_was_queued_with(journal: Journal, links: tuple[str, ...]) -> None:
+    """Its plan and messages as they were, and input, title, tags and budget: it doesn't end at once with nothing done."""
+    paid: list[str] = []
+
+    def agent(run: Run) -> list[str]:
+        said = [message.content for message in run.state.messages]
+        while task := run.plan.next():
+            with run.step("pay", key=task["id"]):
+                paid.append(task["id"])
+                run.plan.done(task)
+                run.message("assistant", "paid")
+        if run.id == "r":
+            raise ValueError("later")
+        return [*said, str(run.input)]
+
+    tasks = [{"id": each, "title": each, "status": "todo"} for each in ("a", "b")]
+    messages = [{"role": "user", "content": "pay them"}]
+    about: dict[str, Any] = {"title": "Bills", "tags": {"of": "May"}, "budget": {"steps": 9}}
+    with pytest.raises(ValueError, match="later"):
+        journal.run(agent, run_id="r", input=7, plan=tasks, messages=messages, **about)
+    run_id = "r"
+    for link in links:
+        run_id = getattr(journal, link)(run_id)
+        if link != "fork":
+            journal.run(agent, run_id=run_id)
+        else:
+            journal.cancel(run_id)
+    assert ["a", "b"] * (1 + links.count("restart")) == paid
+    assert ["pay them", "7"] == journal.run(agent, run_id=run_id)
+    status = journal.state(run_id).status
+    assert ("Bills", {"of": "May"}, {"steps": 9}) == (status.title, status.tags, status.budget)
+
+
 def counting(run: Run) -> str:
     for i in range(6):
         run.do("s", lambda: None, key=i)
