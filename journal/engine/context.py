@@ -246,8 +246,25 @@ class Context:
         return self.steps.has_done(name, key)
 
     def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
-        """The items whose step is still to be done: a loop that gives each its step survives a crash."""
-        return (item for item in items if not self.done(name, key(item)))
+        """The items whose step is still to be done: a loop that gives each its step survives a crash.
+
+        Raises StepDone at a second item of an equal key.
+        """
+        seen: set[str] = set()
+        for item in items:
+            item_key = key(item)
+            if str(item_key) in seen:
+                self.core.refuse(
+                    f.StepDone(
+                        f"run.each({name!r}): two items have the key {str(item_key)[:80]!r}, and the second one would be "
+                        "left out: give each a key of its own (key=), or leave out what is there twice"
+                    )
+                )
+            seen.add(str(item_key))
+            if not self.done(name, item_key):
+                yield item
+        if not seen:
+            self.steps.had_no_items(name)
 
     def _block(self, asked: Asked) -> StepBlock:
         return StepBlock(self.steps, asked, self._call_here, self.check_memory, self.forget_lent)

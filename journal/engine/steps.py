@@ -28,6 +28,8 @@ class StepControl:
         self.entry: Entry | None = None
         self.passed: set[str] = set()  # each `do` that it has passed
         self.turns: dict[str, int] = {}  # name -> uses of a step that repeats, when it completed one itself
+        self.names: set[str] = set()  # of the steps that it has entered or passed
+        self.emptied: set[str] = set()  # names of loops without items, whose steps another process has begun
         self.way: list[int] = []  # where each step began that it entered, and ended that it passed, in its order
 
     # Which step is next.
@@ -94,7 +96,7 @@ class StepControl:
         self.check_kind(step_id, "do")
         if (end := self.core.lineage.done(step_id)) is not None:
             self.tell_failure(step_id)
-            self.way.append(end)
+            self._goes(name, end)
             if step_id in self.passed:
                 self.core.refuse(
                     f.StepDone(
@@ -119,9 +121,34 @@ class StepControl:
         step_id = id_of(name, key)
         if (end := self.core.lineage.done(step_id)) is None:
             return False
-        self.way.append(end)
+        self._goes(name, end)
         self.passed.add(step_id)
         return True
+
+    def _goes(self, name: str, place: int) -> None:
+        """The agent enters a step of this name, or passes one, that began or ended at a place."""
+        self.way.append(place)
+        self.names.add(name)
+        self.emptied.discard(name)
+
+    def had_no_items(self, name: str) -> None:
+        """A loop over items had none; if another process has begun its steps, the items have got lost with that one."""
+        steps = self.core.state.steps
+        begun = {*(step[0] for step in steps.recent), *steps.attempts, steps.open.id if steps.open else ""}
+        if name not in self.names and any(step_id.startswith(f"{name}/") for step_id in begun):
+            self.emptied.add(name)
+
+    def stop_if_emptied(self) -> None:
+        """A list that an earlier turn of another process has filled is empty in this one."""
+        if self.emptied and not self.core.looked:
+            name = min(self.emptied)
+            self.core.halt(
+                f.PlanChanged(
+                    f"run.each({name!r}) has no items, and another process has begun steps of that name: what it had put "
+                    "into a list is gone. Make the items in `items = run.do(name, make)`, or take them from run.state "
+                    "(memory, messages, plan)"
+                )
+            )
 
     def result_of(self, step_id: str) -> Json:
         """The recorded result of a step that is complete."""
@@ -147,7 +174,10 @@ class StepControl:
         entry = steps.open.entry + 1 if steps.open else 1
         attempt = steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1
         index = steps.last_index if steps.open or steps.redo == step_id else steps.last_index + 1
-        self.way.append((yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))))
+        self.emptied.discard(name)
+        self.stop_if_emptied()
+        place = yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))
+        self._goes(name, place)
         self.core.blind = blind
         script, cuts = self._script()
         self.entry = Entry(step_id, attempt, index, script, cuts)
@@ -222,7 +252,10 @@ class StepControl:
     # The run's end.
 
     def stop_if_step_left(self) -> None:
-        """A run isn't complete while a step is open that another process began: what it did would be forgotten."""
+        """A run isn't complete while a step is open that another process began: what it did would be forgotten.
+
+        Nor is it if the items of a loop have got lost.
+        """
         if (opened := self.core.state.steps.open) is not None:
             self.core.halt(
                 f.PlanChanged(
@@ -230,6 +263,7 @@ class StepControl:
                     "enter it, or cancel the run"
                 )
             )
+        self.stop_if_emptied()
 
     def end(self, event: Event) -> Verb[NoReturn]:
         """The agent says that the run is complete, or has failed. Raises StepOpen inside a step."""

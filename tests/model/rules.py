@@ -128,6 +128,71 @@ def test_a_do_in_a_loop_says_which_it_is(m: Any) -> None:
         bench(m, lambda run: agent(run, keyed=False)).serve()
 
 
+@rule  # engine.md S7
+def test_two_items_of_one_key_are_refused(m: Any) -> None:
+    """The second one would be left out without a word; it is a mistake, before a crash and after it."""
+
+    def agent(run: Any) -> None:
+        for x in run.each("item", [1, 2, "1", 3]):
+            with run.step("item", x):
+                use(run, lab, "unsafe", x)
+
+    for strike in (0, 1, 2):
+        lab = bench(m, agent)
+        if strike:
+            crash_at(lab, "after step.completed", strike)
+        with pytest.raises(m.StepDone):
+            lab.serve()
+        assert 2 == len(lab.world.effects)
+
+
+@rule  # engine.md S14
+def test_a_loop_over_a_list_that_got_lost_is_stopped(m: Any) -> None:
+    """An earlier turn of a dead process had filled it. Whoever looks at the state has the items from there."""
+
+    def agent(run: Any, *, looks: bool) -> None:
+        todo = []
+        if not run.done("find"):
+            with run.step("find"):
+                todo = [1, 2, 3]
+                run.memory["todo"] = todo
+        if looks:
+            todo = run.memory["todo"]
+        for x in run.each("item", todo):
+            with run.step("item", x):
+                use(run, lab, "unsafe", x)
+        if ends:
+            run.do("end", lambda: use(run, lab, "unsafe", "all done"))
+
+    for ends, nth in itertools.product((False, True), (2, 3)):
+        lab = bench(m, lambda run: agent(run, looks=False))
+        crash_at(lab, "after step.completed", nth)
+        with pytest.raises(m.PlanChanged):
+            lab.serve()
+        assert nth - 1 == len(lab.world.effects)
+        lab.agent = lambda run: agent(run, looks=True)
+        assert "completed" == lab.serve().status and 3 + ends == len(lab.world.effects)
+
+
+@rule  # engine.md S14
+def test_a_list_without_items_is_none_that_got_lost(m: Any) -> None:
+    """Nothing of its name was begun; or it was in this process; or another list of that name still has its items."""
+
+    def agent(run: Any) -> Any:
+        for x in run.each("nobody", []):
+            raise AssertionError(x)
+        for todo in ([], [1, 2], []):
+            for x in run.each("item", todo):
+                with run.step("item", x):
+                    use(run, lab, "unsafe", x)
+        return run.do("end", lambda: "done")
+
+    for nth in (1, 2, 3):
+        lab = bench(m, agent)
+        crash_at(lab, "after step.completed", nth)
+        assert {"output": "done"} == lab.serve().output and 2 == len(lab.world.effects)
+
+
 @rule  # engine.md F2
 def test_a_failure_that_the_agent_has_handled_is_told_again(m: Any) -> None:
     """A plan B that was begun is gone on with; the plan has not changed."""
