@@ -160,7 +160,7 @@ class Journal(Logbook):
         return self._link("retry", run_id, new_run_id, again=again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """A new run of the same scope that begins with what its line was queued with: what was sent isn't sent again."""
+        """A new run of the same scope that begins with what its line was queued with; what was sent stays so."""
         return self._link("restart", run_id, new_run_id)
 
     def fork(self, run_id: str, at: int | None = None, *, new_run_id: str | None = None) -> str:

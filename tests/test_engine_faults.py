@@ -133,8 +133,7 @@ def test_a_hook_that_gives_what_cannot_be_stored_has_said_nothing(fails: bool, j
             for _ in range(2):
                 try:
                     got = send("ann")
-                except (f.CallFailed, f.CallOutcomeUnknown) as failure:
-                    assert isinstance(failure, f.CallFailed) is fails
+                except f.CallFailed:
                     del words[0]
             return [got, got is words[0]]
 

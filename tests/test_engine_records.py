@@ -421,7 +421,7 @@ def test_a_long_chain_is_followed_to_its_end() -> None:
 
 @pytest.mark.parametrize("links", [("restart",), ("restart", "restart"), ("retry", "restart"), ("fork", "restart")])
 def test_a_restart_begins_with_what_the_first_run_was_queued_with(journal: Journal, links: tuple[str, ...]) -> None:
-    """Its plan and messages as they were, and input, title, tags and budget: it doesn't end at once with nothing done."""
+    """Its plan and messages as they were, and input, title, tags and budget: it doesn't end with nothing done."""
     paid: list[str] = []
 
     def agent(run: Run) -> list[str]:

@@ -256,8 +256,8 @@ class Context:
             if str(item_key) in seen:
                 self.core.refuse(
                     f.StepDone(
-                        f"run.each({name!r}): two items have the key {str(item_key)[:80]!r}, and the second one would be "
-                        "left out: give each a key of its own (key=), or leave out what is there twice"
+                        f"run.each({name!r}): two items have the key {str(item_key)[:80]!r}, and the second one would "
+                        "be left out: give each a key of its own (key=), or leave out what is there twice"
                     )
                 )
             seen.add(str(item_key))

@@ -144,9 +144,9 @@ class StepControl:
             name = min(self.emptied)
             self.core.halt(
                 f.PlanChanged(
-                    f"run.each({name!r}) has no items, and another process has begun steps of that name: what it had put "
-                    "into a list is gone. Make the items in `items = run.do(name, make)`, or take them from run.state "
-                    "(memory, messages, plan)"
+                    f"run.each({name!r}) has no items, and another process has begun steps of that name: what it had "
+                    "put into a list is gone. Make the items in `items = run.do(name, make)`, or take them from "
+                    "run.state (memory, messages, plan)"
                 )
             )
 

@@ -357,7 +357,6 @@ def tool(
 
     A method says on which object it was called by that object's `runjournal_id`, which is then one of its arguments.
     """
-
     for given, text in {"name": name, "key": how.get("key"), "policy": policy}.items():
         if text == "":  # pyright: ignore[reportUnnecessaryComparison] - callers aren't all typed
             raise InvalidArgument(f"{given}: it is empty; leave it out where there is none")

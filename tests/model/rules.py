@@ -1401,7 +1401,8 @@ def test_plan_a_is_not_done_when_something_else_fails_behind_plan_b(m: Any) -> N
                     use(run, lab, "unsafe")
             raise m.Transient("later") from (failure if causes else None)
 
-    for agent, causes, strike in itertools.product((line, blocks), (True, False), (0, 1, 2)):
+    for agent, chained, strike in itertools.product((line, blocks), (True, False), (0, 1, 2)):
+        causes = chained
         lab = bench(m, agent, {("keyed", 1): ["did not happen"]})
         if strike:
             crash_at(lab, "after step.completed", strike)
