@@ -871,7 +871,12 @@ IDENTITY: Final = (
         "call.began",
     ),
     Mutant("a request keeps no place", "Caller._request", "entry.places.setdefault(call_id, place)", "pass"),
-    Mutant("a request that stood for one is another one", "Caller._request", "entry.stands[call_id] = ", ""),
+    Mutant(
+        "a request that stood for one is another one",
+        "Caller._request",
+        "entry.stands[call_id] = call_id =",
+        "call_id =",
+    ),
     Mutant("the place of a request is not recorded", "Sender.start", "place=entry.places.get(call_id)", "place=None"),
     Mutant(
         "a key is judged by the wall clock alone",

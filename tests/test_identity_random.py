@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import isawaitable
 from typing import Any, NamedTuple
 
@@ -95,10 +96,16 @@ class World:
             raise ValueError(result)
         return result
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A model tells what it was asked, and in which place of its step: which isn't part of the question."""
+    def ask(self, request: dict[str, Any], place: int) -> dict[str, Any]:
+        """A model tells what it was asked, and in which place of its step, which isn't part of the question."""
         self.tick()
-        return {"to": request["q"]}
+        return {"to": request["q"], "place": place}
+
+    def answered(self, question: str, place: int, answer: dict[str, Any]) -> None:
+        """An answer is that to its equal; or to the one in its place that differs in its date alone."""
+        same_place = (question[:-10], place) == (answer["to"][:-10], answer["place"])
+        if question != answer["to"] and not same_place:
+            self.wrong.append(f"{question!r} in place {place} was answered {answer!r}")
 
 
 class Service:
@@ -154,21 +161,20 @@ async def agent(run: Any, plan: Plan, world: World) -> str:
     for key in run.each("item", plan.keys):
         try:
             async with step_of(run, key):
-                for op in plan.ops:
-                    await use(run, op, services[op.receiver], world)
+                for place, op in enumerate(plan.ops):
+                    asked_before = sum(other.kind == "ask" for other in plan.ops[:place])
+                    await use(run, op, services[op.receiver], world, asked_before)
         except f.StepFailed as failure:
             if failure.type not in {"ValueError", "KeyReused"}:
                 world.wrong.append(str(failure))
     return "done"
 
 
-async def use(run: Any, op: Op, service: Service, world: World) -> None:
+async def use(run: Any, op: Op, service: Service, world: World, place: int) -> None:
     if op.kind == "ask":
         day = (world.clock.now() + timedelta(days=op.bad)).date()
         question = f"{op.receiver} {op.x} on {day}"
-        answer = await value(run.model("m", {"q": question}, world.ask))
-        if question[:-10] != answer["to"][:-10]:
-            world.wrong.append(f"{question!r} was answered {answer!r}")
+        world.answered(question, place, await value(run.model("m", {"q": question}, partial(world.ask, place=place))))
         return
     try:
         got = await value(getattr(service, op.kind)(op.x, op.bad))

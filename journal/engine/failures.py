@@ -47,7 +47,7 @@ class Told(JournalError):
         self.run_id = ""
         self.step = ""
         self.attempt = 0
-        self.told_at = 0, 0
+        self.told_at: tuple[int, int] = (0, 0)
         self.traceback: str | None = None
 
 

@@ -240,7 +240,7 @@ def _over(function: Callable[..., Any]) -> list[Any]:
     """What a function has beside its code: its object, its defaults, the variables around it."""
     closure = getattr(function, "__closure__", None) or ()
     variables = [cell.cell_contents for cell in closure if cell != _EMPTY]
-    keywords = getattr(function, "__kwdefaults__", None) or {}
+    keywords: dict[str, Any] = getattr(function, "__kwdefaults__", None) or {}
     defaults = getattr(function, "__defaults__", None) or ()
     return [getattr(function, "__self__", None), *defaults, *keywords.values(), *variables]
 
