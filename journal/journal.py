@@ -10,7 +10,7 @@ from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.codec import plain, tellable
+from runjournal.log.codec import check_run_id, plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
@@ -65,7 +65,7 @@ class Journal(Logbook):
         `plan` are the tasks that it begins with, {id, title, status}, `messages` its first ones, {role, content}, and
         `budget` what it may cost. Raises WrongExpectation if a run of this id is there, InvalidArgument, Unstorable.
         """
-        run_id = run_id or self.new_run_id()
+        run_id = self.new_run_id() if run_id is None else run_id
         queued = e.RunQueued(
             kind,
             plain(input),
@@ -122,7 +122,7 @@ class Journal(Logbook):
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
         mistyped.check_run(self, run_id)
-        signal_id = signal_id or self.new_run_id()
+        signal_id = self.new_run_id() if signal_id is None else signal_id
         self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
         return signal_id
 
@@ -187,10 +187,7 @@ class Journal(Logbook):
         return self._link("retry", run_id, new_run_id, again=again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """Queue a new run of the same scope that begins with an empty context; return its id.
-
-        What was sent isn't sent again.
-        """
+        """A new run of the same scope that begins with what its line was queued with; what was sent stays so."""
         return self._link("restart", run_id, new_run_id)
 
     def fork(self, run_id: str, at: int | None = None, *, new_run_id: str | None = None) -> str:
@@ -213,13 +210,16 @@ class Journal(Logbook):
         if not isinstance(queued, e.RunQueued):
             raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
         steps = mistyped.check_steps(self, of, again)
-        new_id = new_run_id or self.new_run_id()
+        new_id = self.new_run_id() if new_run_id is None else new_run_id
+        first = self._first(queued) if link == "restart" else None
         self.append(
             new_id,
             [
                 e.RunQueued(
                     queued.kind,
                     queued.input,
+                    messages=None if first is None else first.messages,
+                    plan=None if first is None else first.plan,
                     title=queued.title,
                     tags=queued.tags,
                     scope=None if link == "fork" else state.status.scope,
@@ -233,11 +233,20 @@ class Journal(Logbook):
         )
         return new_id
 
+    def _first(self, queued: e.RunQueued) -> e.RunQueued:
+        """How the first of the runs that one goes on from was queued: the others have its plan from their base."""
+        while queued.base is not None:
+            before = next(self.events(queued.base["run_id"], upto=1)).event
+            if not isinstance(before, e.RunQueued):
+                break
+            queued = before
+        return queued
+
 
 def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
     """Return the id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
     how.setdefault("kind", getattr(agent, "__name__", "agent"))
-    run_id = run_id or journal.new_run_id()
+    run_id = journal.new_run_id() if run_id is None else check_run_id(run_id)
     if journal.store.head(run_id) is None:
         try:
             return journal.enqueue(input=input, run_id=run_id, **how)

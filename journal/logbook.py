@@ -13,7 +13,7 @@ import orjson
 
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import Draft, check_run_id, draft, is_utf8
+from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
@@ -72,7 +72,7 @@ class Logbook:
         appender: type[Appender] = Appender,
     ) -> None:
         self.store = store
-        self.by = by or f"{_user()}@{socket.gethostname()}:{os.getpid()}"
+        self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(store, checkpoints or CheckpointPolicy(), process or here(), appender)
         self._owned = owned
@@ -151,7 +151,7 @@ class Logbook:
         times = at if at is not None else [now] * len(items)
         drafts: list[Draft] = []
         for event, moment in zip(items, times, strict=True):
-            drafts.append(draft(event, at=moment, by=by or self.by, step=step))
+            drafts.append(draft(event, at=moment, by=self.by if by is None else by, step=step))
         return Batch(run_id, tuple(drafts), expect, epoch)
 
     def append(

@@ -9,7 +9,7 @@ from typing import Literal
 from runjournal.engine.callees import tool_today
 from runjournal.engine.verdict import UNDECIDED, Judged, judge
 from runjournal.log import events as e
-from runjournal.log.clock import timestamp
+from runjournal.log.owner import moment
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
 
@@ -45,7 +45,7 @@ def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None
     Raises RunNotFound, Unfoldable, CorruptLog.
     """
     state = log.state(run_id)
-    now = timestamp(log.clock.now())
+    now = moment(log.clock, log.ownership.process)
     verdicts: list[Judged] = []
     for call_id, call in state.calls.open().items():
         record = folding.event_at(log.store, run_id, call.args_seq - state.offset)

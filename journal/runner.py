@@ -104,7 +104,7 @@ class Runner:
         if head.status == "running":
             events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.ownership.process)))
             stuck, entered = stuck + 1, entered + 1
-            resume = resume or "crash"
+            resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
             if head.due_at is not None and head.due_at > timestamp(clock.now()):
                 raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
@@ -322,7 +322,7 @@ class Runner:
             core.alive()
             if isinstance(error, f.BROKEN):  # the store's, in a read between two steps
                 raise
-            parts.drive(core.append(self.ending(error, core)))
+            parts.drive(core.append(self.ending(error, steps)))
             raise
         finally:
             TOOL_CONTEXT.reset(outer)
@@ -330,10 +330,12 @@ class Runner:
         parts.drive(core.append(e.RunCompleted(output)))
         return output
 
-    def ending(self, error: BaseException, core: Core) -> Event:
+    def ending(self, error: BaseException, steps: StepControl) -> Event:
         """Return the event of a failure that leaves the agent."""
+        core = steps.core
         try:
-            (stored, transient), left = f.error_of(error), f.left_by(error)
+            stored, transient = f.error_of(error)
+            left = f.left_by(error, core.lineage.run_id, steps.has_handled)
         except Exception:  # noqa: BLE001 - whatever it is, the run must not be left without an end
             return e.RunFailed(f.untold(error), [], "error")
         round_ = core.state.status.round

@@ -26,13 +26,17 @@ AnyEnd: TypeAlias = e.ModelCompleted | e.ModelFailed | e.ToolCompleted | e.ToolF
 class Call:
     """One call. `policy` is `model` for a model call; all `*_seq`, `began` and `latest` are seqs of events, 0 = none.
 
-    A tool's policy may be changed between two attempts: the strictest one counts. The call is `read_only` if every
-    attempt was; `on_unknown` is that of the newest attempt. `status`: open, completed, failed, or unknown (somebody
-    said that nobody knows); `new` once its result was forgotten. `ended` is the newest attempt that has an outcome: an
-    end of its own or a word; "nobody knows" is no outcome. `unusable`: it happened, and its result couldn't be stored;
-    this ends when a person says what the result was. `maybe` are the attempts that may have happened and aren't
-    repeatable. `told` is [seq, status] of each end that the agent was told in this attempt of the step. `tries` counts
-    failures since then. `fresh`: started in this attempt.
+    A tool's policy may be changed between two attempts: the strictest one counts, it is `read_only` if every attempt
+    was, and `on_unknown` is that of the newest.
+    `status`: open, completed, failed, or unknown (it was said that nobody knows); `new` once its result was forgotten.
+    `key_expires_at` is that of its first attempt that may have happened, `key_since` when that was (UTC text), and
+    `key_born` when it was in seconds since which boot, if somebody said.
+    `own_key`: its tool names its calls itself, so that each happens once in the scope, whatever its policy.
+    `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
+    `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
+    `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
+    agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
+    `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
 
     tool: str
@@ -55,6 +59,10 @@ class Call:
     told: list[list[Any]] = field(default_factory=list[list[Any]])
     provider_call_id: str | None = None
     unusable: bool = False
+    place: int = 0
+    key_since: str = ""
+    key_born: dict[str, Any] | None = None
+    own_key: bool = False
 
     @property
     def unresolved(self) -> bool:
@@ -64,12 +72,12 @@ class Call:
     @property
     def has_effect(self) -> bool:
         """Return whether the call happened and must not happen again."""
-        return self.status == "completed" and self.policy not in EFFECT_FREE
+        return self.status == "completed" and (self.policy not in EFFECT_FREE or self.own_key)
 
     @property
     def sent(self) -> bool:
         """Return whether it happened or may have, and isn't to be repeated; a committed transactional call counts."""
-        return bool(self.maybe) or self.has_effect
+        return bool(self.maybe) or (self.has_effect and self.policy not in EFFECT_FREE)
 
     def forget(self, sent: int | None = None) -> None:
         """Forget the history of the call, because the attempt of its step is over.
@@ -78,7 +86,7 @@ class Call:
         answer that couldn't be used would be returned for ever.
         """
         self.told, self.tries, self.fresh = [], 0, False
-        if sent is not None and self.status == "completed" and not self.sent and self.latest > sent:
+        if sent is not None and self.status == "completed" and not self.has_effect and self.latest > sent:
             self.status, self.value_seq, self.began = "new", 0, 0
 
 
@@ -107,7 +115,7 @@ class Calls:
     `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -164,6 +172,7 @@ class Calls:
             call = self.known[event.call_id] = _call(event)
         elif isinstance(event, e.ToolStarted):
             _tighten(call, event)
+            call.own_key = call.own_key or event.own_key
         counts = self._counts(call)
         if not call.latest:
             counts.started += 1
@@ -174,8 +183,13 @@ class Calls:
         call.step, call.attempt, call.status, call.fresh = self.step, event.attempt, "open", True
         call.began, call.latest, call.started_at = call.began or record.seq, record.seq, record.at
         call.args_seq = call.args_seq or record.seq
+        if isinstance(event, e.ModelStarted):
+            call.place = event.place or 0
         if call.policy not in REPEATABLE:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
+            if not call.maybe:
+                call.key_since = record.at
+                call.key_born = event.key_born if isinstance(event, e.ToolStarted) else None
             call.key_expires_at = call.key_expires_at if call.maybe else expires
             call.maybe.append(event.attempt)
 

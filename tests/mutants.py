@@ -939,4 +939,128 @@ OURS: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS
+# Which call is it, which step is it; what has left the agent; what an age proves; what a restart begins with.
+IDENTITY: Final = (
+    Mutant("plan A is done after plan B", "left_by", "itself or not handled(one)", "True"),
+    Mutant(
+        "a group is only a reason",
+        "left_by",
+        "(each, itself) for each in held",
+        "(each, False) for each in held",
+        "engine_records",
+    ),
+    Mutant("a failure of another run has left this one", "left_by", 'said(one, "run_id") == run_id', "True"),
+    Mutant("a step that was passed is none behind a failure", "StepControl.has_done", "self._goes(name, end)", "pass"),
+    Mutant(
+        "a step that began before a failure was told is one behind it",
+        "StepControl.has_handled",
+        "self.way[since:]",
+        "self.way",
+    ),
+    Mutant("whatever was passed is behind a failure", "StepControl.has_handled", "place > at", "True"),
+    Mutant(
+        "an answer goes to any request of its shape",
+        "Caller._in_place",
+        "call.began and call.place == place",
+        "call.began",
+    ),
+    Mutant("a request keeps no place", "Caller._request", "entry.places.setdefault(call_id, place)", "pass"),
+    Mutant(
+        "a request that stood for one is another one",
+        "Caller._request",
+        "entry.stands[call_id] = call_id =",
+        "call_id =",
+    ),
+    Mutant("the place of a request is not recorded", "Sender.start", "place=entry.places.get(call_id)", "place=None"),
+    Mutant(
+        "a key is judged by the wall clock alone",
+        "key_lives",
+        'born is None or born["boot_id"] != at.boot_id',
+        "True",
+        "verdict",
+    ),
+    Mutant("a clock that was set back proves an age", "key_lives", "call.key_since <= at.now", "True"),
+    Mutant("seconds of another boot prove an age", "key_lives", 'or born["boot_id"] != at.boot_id', "", "verdict"),
+    Mutant(
+        "the birth of a key is not recorded",
+        "Sender.start",
+        'intent = replace(intent, key_born={"boot_id": now.boot_id, "boottime_s": now.boottime_s})',
+        "pass",
+        "verdict",
+    ),
+    Mutant("a look is made as often as it is asked for", "Call.has_effect", "or self.own_key", ""),
+    Mutant("a key of its own is not recorded", "ToolTarget.started", "own_key=bool(self.tool.key)", "own_key=False"),
+    Mutant("an empty key is none", "Tool.own_key", "if not key:", "if False:", "identity"),
+    Mutant("two accounts are one", "Tool.bind", "receiver_id(self.name, self.instance)", '""', "identity"),
+    Mutant("any object is as good as another", "receiver_id", 'or told == ""', "", "identity"),
+    Mutant("two functions are one tool", "same_function", "if one == other:", "if True:", "identity"),
+    Mutant(
+        "an empty run id is a new one",
+        "begin",
+        "journal.new_run_id() if run_id is None else check_run_id(run_id)",
+        "run_id or journal.new_run_id()",
+        "identity",
+    ),
+    Mutant(
+        "a restart has lost its plan",
+        "Journal._link",
+        "None if first is None else first.plan",
+        "None",
+        "engine_records",
+    ),
+    Mutant(
+        "a restart has lost its messages",
+        "Journal._link",
+        "None if first is None else first.messages",
+        "None",
+        "engine_records",
+    ),
+    Mutant(
+        "a restart begins as the run before it",
+        "Journal._first",
+        "while queued.base is not None",
+        "while False",
+        "engine_records",
+    ),
+    Mutant("an item that is there twice is left out", "Context.each", "if str(item_key) in seen:", "if False:"),
+    Mutant("a list that got lost is one without items", "Context.each", "self.steps.had_no_items(name)", "pass"),
+    Mutant("a list is lost though its steps are passed", "StepControl._goes", "self.emptied.discard(name)", "pass"),
+    Mutant(
+        "a run ends without the list that it lost", "StepControl.stop_if_step_left", "self.stop_if_emptied()", "pass"
+    ),
+    Mutant("whoever has looked has lost a list, too", "StepControl.stop_if_emptied", "and not self.core.looked", ""),
+    # What lives on unseen: copies, caches, leases.
+    Mutant(
+        "a hook's word is not what the log gives back",
+        "ToolTarget.word",
+        "plain(word[1] if len(word) > 1 else None)",
+        "word[1]",
+        "engine_faults",
+    ),
+    Mutant(
+        "cached tokens make the input less than nothing",
+        "usage_of",
+        'max(0, found["input"] - cached)',
+        'found["input"] - cached',
+        BUDGET,
+    ),
+    Mutant(
+        "a renewed lease is forgotten",
+        "Leases._renew",
+        "self._held[run_id] = Lease(epoch, now + lease_s)",
+        "pass",
+        "recovery",
+    ),
+    Mutant(
+        "the state of an owned run is dropped for others",
+        "Appender._keep",
+        "each[1] and self._owned(each[0])",
+        "False",
+        "recovery",
+    ),
+    Mutant(
+        "a queued run is taken for an owned one", "_Append.__init__", "batch.epoch > 0", "batch.epoch >= 0", "recovery"
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY

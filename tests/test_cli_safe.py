@@ -4,7 +4,7 @@ import json
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal.cli.output import Cell, Column, cut, table, width_of
@@ -43,7 +43,8 @@ def test_block_is_harmless(text):
     assert all(each.startswith("> ") for each in shown.split("\n"))
 
 
-@given(st.recursive(anything, lambda inner: st.lists(inner) | st.dictionaries(anything, inner)))
+@given(st.recursive(anything, lambda inner: st.lists(inner) | st.dictionaries(anything, inner), max_leaves=20))
+@settings(max_examples=200)  # its values are large: with more of them a machine under load takes minutes
 def test_json_is_harmless_and_equal(value):
     """JSON shows no such character, and parsed it is the value."""
     text = dumps(value)

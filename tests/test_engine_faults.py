@@ -118,6 +118,35 @@ def test_a_hook_that_says_what_is_no_word_has_said_nothing(journal: Journal, wor
     assert "told" == journal.run(agent, run_id="r")
 
 
+@pytest.mark.parametrize("fails", [True, False], ids=["it failed", "it was lost"])
+def test_a_hook_that_gives_what_cannot_be_stored_has_said_nothing(fails: bool, journal: Journal) -> None:
+    """Its word counts as the log gives it back: live it is a copy, and what can't be stored is no word."""
+    lives, words = [0], [object(), {"found": [1]}]
+
+    @tool(reconcile=lambda args, key: ("happened", words[0]))
+    def send(to: str) -> Any:
+        lives[0] += 1
+        raise ValueError(to) if fails else KeyboardInterrupt
+
+    def agent(run: Run) -> Any:
+        with run.step("s"):
+            for _ in range(2):
+                try:
+                    got = send("ann")
+                except f.CallFailed:
+                    del words[0]
+            return [got, got is words[0]]
+
+    if fails:
+        assert [{"found": [1]}, False] == journal.run(agent, run_id="r")
+        return
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(agent, run_id="r")
+    with pytest.raises(f.RunFailed, match="unsafe_in_flight"):
+        journal.run(agent, run_id="r")
+    assert 1 == lives[0]
+
+
 def test_a_hook_is_not_asked_while_the_body_runs(journal: Journal) -> None:
     """It was cut by its time, and goes on in this process: that it hasn't happened yet is no word."""
     acted, go = [], threading.Event()

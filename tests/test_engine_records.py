@@ -372,8 +372,12 @@ def test_a_status_of_a_response_makes_an_error_transient() -> None:
 
 def told(step: str, attempt: int = 1) -> f.StepFailed:
     failure = f.StepFailed("E", "no", attempt=attempt)
-    failure.step = step
+    failure.run_id, failure.step = "r", step
     return failure
+
+
+def left_by(error: BaseException, *handled: f.Told) -> list[list[Any]]:
+    return f.left_by(error, "r", lambda failure: failure in handled)
 
 
 def test_what_left_the_agent_is_found_in_order() -> None:
@@ -382,11 +386,24 @@ def test_what_left_the_agent_is_found_in_order() -> None:
     group = ExceptionGroup("both", [caused(first), ExceptionGroup("inner", [second, caused(first)])])
     group.__context__ = third
     first.__cause__ = told("never: it isn't what left")
-    assert [["a", 1], ["b", 2], ["c", 1]] == f.left_by(group)
+    assert [["a", 1], ["b", 2], ["c", 1]] == left_by(group)
     loop = ValueError()
     loop.__context__ = caused(loop)
-    assert [] == f.left_by(loop)
-    assert [["a", 1]] == f.left_by(caused(told("a")))
+    assert [] == left_by(loop)
+    assert [["a", 1]] == left_by(caused(told("a")))
+
+
+def test_a_reason_that_was_handled_has_not_left() -> None:
+    """What leaves itself, or in a group, has left; its reason hasn't, if the agent has gone on behind it."""
+    first, second = told("a"), told("b")
+    assert [["a", 1]] == left_by(first, first)
+    assert [] == left_by(caused(first), first)
+    assert [["b", 1]] == left_by(ExceptionGroup("both", [caused(first), second]), first, second)
+    assert [["a", 1]] == left_by(ExceptionGroup("both", [caused(ExceptionGroup("it", [first])), first]), first)
+    first.run_id = "another"
+    assert [] == left_by(first)
+    first.__cause__ = second
+    assert [["b", 1]] == left_by(first)
 
 
 def test_a_long_chain_is_followed_to_its_end() -> None:
@@ -396,10 +413,44 @@ def test_a_long_chain_is_followed_to_its_end() -> None:
     while last.__cause__ is not None:
         last = last.__cause__
     last.__cause__ = told("a")
-    assert [["a", 1]] == f.left_by(error)
+    assert [["a", 1]] == left_by(error)
 
 
 # ------------------------------------------------------------------------------------------------ the steps of a run
+
+
+@pytest.mark.parametrize("links", [("restart",), ("restart", "restart"), ("retry", "restart"), ("fork", "restart")])
+def test_a_restart_begins_with_what_the_first_run_was_queued_with(journal: Journal, links: tuple[str, ...]) -> None:
+    """Its plan and messages as they were, and input, title, tags and budget: it doesn't end with nothing done."""
+    paid: list[str] = []
+
+    def agent(run: Run) -> list[str]:
+        said = [message.content for message in run.state.messages]
+        while task := run.plan.next():
+            with run.step("pay", key=task["id"]):
+                paid.append(task["id"])
+                run.plan.done(task)
+                run.message("assistant", "paid")
+        if run.id == "r":
+            raise ValueError("later")
+        return [*said, str(run.input)]
+
+    tasks = [{"id": each, "title": each, "status": "todo"} for each in ("a", "b")]
+    messages = [{"role": "user", "content": "pay them"}]
+    about: dict[str, Any] = {"title": "Bills", "tags": {"of": "May"}, "budget": {"steps": 9}}
+    with pytest.raises(ValueError, match="later"):
+        journal.run(agent, run_id="r", input=7, plan=tasks, messages=messages, **about)
+    run_id = "r"
+    for link in links:
+        run_id = getattr(journal, link)(run_id)
+        if link != "fork":
+            journal.run(agent, run_id=run_id)
+        else:
+            journal.cancel(run_id)
+    assert ["a", "b"] * (1 + links.count("restart")) == paid
+    assert ["pay them", "7"] == journal.run(agent, run_id=run_id)
+    status = journal.state(run_id).status
+    assert ("Bills", {"of": "May"}, {"steps": 9}) == (status.title, status.tags, status.budget)
 
 
 def counting(run: Run) -> str:

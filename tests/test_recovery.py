@@ -15,6 +15,7 @@ from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.limits import lease_s
+from runjournal.log.owner import Moment
 from runjournal.runner import Runner
 from runjournal.testing.generate import claim
 from runjournal.writing import appender, folding
@@ -63,7 +64,7 @@ def test_an_attempt_that_did_nothing_is_made_again():
     with crashed("unsafe") as journal:
         call = journal.state("r").calls.known["c"]
         call.maybe = []
-        assert "run" == judge(call, None, FUTURE).verdict
+        assert "run" == judge(call, None, Moment(FUTURE, "", 0)).verdict
 
 
 @pytest.mark.requirement("R67")
@@ -210,6 +211,71 @@ def test_a_lease_that_ran_out_is_renewed_before_a_call_or_nothing_is_sent():
         assert "running" == journal.head("r").status
 
 
+def test_a_lease_that_was_renewed_is_remembered(monkeypatch):
+    """The store is asked once, not before each call that follows."""
+    clock, asked = FakeClock(), list[str]()
+
+    @tool(read_only=True)
+    def ping(n):
+        return n
+
+    with Journal.open("memory:", clock=clock) as journal:
+        heartbeat = journal.store.heartbeat
+
+        def counted(run_id, *args):
+            asked.append(run_id)
+            return heartbeat(run_id, *args)
+
+        monkeypatch.setattr(journal.store, "heartbeat", counted)
+
+        def agent(run):
+            with run.step("s"):
+                clock.elapsed_s += 2 * lease_s
+                return [ping(n) for n in range(3)]
+
+        assert [0, 1, 2] == journal.run(agent, run_id="r")
+    assert ["r"] == asked
+
+
+def counted_loads(monkeypatch):
+    """The runs whose states were loaded from the store, as often as they were."""
+    loads, load = list[str](), folding.load
+
+    def counted(store, reading, run_id, *args, **how):
+        loads.append(run_id)
+        return load(store, reading, run_id, *args, **how)
+
+    monkeypatch.setattr(folding, "load", counted)
+    return loads
+
+
+def test_an_owner_goes_on_from_the_state_of_its_queued_run(monkeypatch):
+    """What was folded when the run was queued is handed over to its first owner: nothing is loaded."""
+    loads = counted_loads(monkeypatch)
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        journal.append("r", [e.RunQueued("k", None)], expect=0)
+        journal.append("r", [claim(1)], expect=1)
+        journal.append("r", [e.StepStarted(0, "s", "s", "once", 1, 1)], expect=2, epoch=1)
+    assert [] == loads
+
+
+def test_the_state_of_an_owned_run_outlives_those_of_others(monkeypatch):
+    """While an owner is at work any number of other runs are appended to: its state is not loaded again."""
+    monkeypatch.setattr(appender, "states_cached_max", 4)
+    loads = counted_loads(monkeypatch)
+
+    def agent(run):
+        run.do("a", int)
+        for number in range(20):
+            journal.enqueue("k", run_id=f"r{number}")
+        before = len(loads)
+        run.do("b", int)
+        return len(loads) - before
+
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        assert 0 == journal.run(agent, run_id="r")
+
+
 def test_a_run_inside_a_step_of_another_one():
     """Its tools are its own: called outside its steps they are in no run, in its step they are that step's."""
 
@@ -245,14 +311,7 @@ def test_a_run_inside_a_step_of_another_one():
 def test_the_states_of_owned_runs_are_kept(monkeypatch):
     """However many runs a process has at the same time, none of them is folded again; of others the last are kept."""
     monkeypatch.setattr(appender, "states_cached_max", 4)
-    loads = []
-    load = folding.load
-
-    def counted(store, reading, run_id, *args, **how):
-        loads.append(run_id)
-        return load(store, reading, run_id, *args, **how)
-
-    monkeypatch.setattr(folding, "load", counted)
+    loads = counted_loads(monkeypatch)
 
     async def agent(run):
         for n in range(5):

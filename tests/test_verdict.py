@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -13,9 +14,11 @@ from runjournal.engine import tools
 from runjournal.engine.callees import ToolTarget, today
 from runjournal.engine.failures import CallOutcomeUnknown, RunFailed, RunWaiting
 from runjournal.engine.tools import KEY, Tool, tool
-from runjournal.engine.verdict import UNDECIDED, judge
+from runjournal.engine.verdict import UNDECIDED, judge, key_lives
 from runjournal.journal import Journal
 from runjournal.log.clock import FakeClock, timestamp
+from runjournal.log.owner import Moment, moment
+from runjournal.projections.calls import Call
 
 POLICIES = ("idempotent", "transactional", "keyed", "unsafe")
 HOOKS = ("happened", "did_not_happen", "unknown", "raises")
@@ -101,6 +104,70 @@ def done(journal: Journal, world: World, now: Tool) -> str:
     return "run" if world.bodies else "recorded"
 
 
+def clocks(journal: Journal) -> Moment:
+    """What the clocks say now."""
+    return moment(journal.clock, journal.ownership.process)
+
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def at(wall_s: float, boot_id: str = "one", boottime_s: float | None = None) -> Moment:
+    """Some seconds after the key was born, by the wall clock and since boot."""
+    since = 100 + (wall_s if boottime_s is None else boottime_s)
+    return Moment(timestamp(START + timedelta(seconds=wall_s)), boot_id, since)
+
+
+@pytest.mark.parametrize(
+    ("now", "lives"),
+    [
+        (at(0), True),
+        (at(59.9), True),
+        (at(60), False),
+        (at(-10, boottime_s=59.9), True),
+        (at(-10, boottime_s=60), False),
+        (at(30, boottime_s=60), False),
+        (at(60, boottime_s=1), False),
+        (at(1, boottime_s=-1), False),
+        (at(0, "two"), True),
+        (at(59.9, "two", -50), True),
+        (at(60, "two", 1), False),
+        (at(-0.1, "two", 1), False),
+        (at(-0.1, "", 1), False),
+    ],
+)
+def test_the_age_of_a_key_is_proven_or_it_has_expired(now, lives):
+    """The seconds since boot prove it in the same boot; in another the wall clock does, unless it has gone back."""
+    born = {"boot_id": "one", "boottime_s": 100}
+    expires = timestamp(START + timedelta(seconds=60))
+    call = Call("t", "keyed", "s", maybe=[1], key_expires_at=expires, key_since=timestamp(START), key_born=born)
+    assert lives is key_lives(call, now)
+    call.key_born = None  # as it was recorded before anybody said
+    assert (timestamp(START) <= now.now < expires) is key_lives(call, now)
+
+
+@dataclass
+class SetBack(FakeClock):
+    """A wall clock that can be set back."""
+
+    back_s: float = 0.0
+
+    def now(self) -> datetime:
+        return super().now() - timedelta(seconds=self.back_s)
+
+
+def test_a_clock_that_was_set_back_does_not_make_a_key_live_again():
+    """It has been forgotten by its receiver: the call isn't sent again, and `recover` says so."""
+    with Journal.open("memory:", clock=SetBack()) as journal:
+        crashed(journal, "keyed", "ask")
+        journal.clock.sleep(TTL_S + 1)
+        journal.clock.back_s = 30.0
+        world = World(dies=False)
+        now = made(world, "keyed", "ask")
+        assert ["ask"] == [each.verdict for each in journal.recover("r").verdicts]
+        assert ("ask", 0) == (done(journal, world, now), world.bodies)
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["key lives", "key expired"])
 @pytest.mark.parametrize("then", POLICIES)
 @pytest.mark.parametrize("now", [*POLICIES, "unknown here"])
@@ -124,13 +191,13 @@ def test_recover_says_what_the_engine_does(then, now, late):
             call = journal.state("r").calls.known[call_id]
             assert (call.status == "open") == (call_id in verdicts), case
             known = today(ToolTarget(today_s)) if now in POLICIES else None
-            verdict = verdicts.get(call_id) or judge(call, known, timestamp(journal.clock.now())).verdict
+            verdict = verdicts.get(call_id) or judge(call, known, clocks(journal)).verdict
             asked_first = verdict == "hook"
             if asked_first and says in ("happened", "did_not_happen"):
                 verdict = "recorded" if says == "happened" else "run"
             elif asked_first:
                 assert known is not None
-                verdict = judge(call, known._replace(hook=False), timestamp(journal.clock.now())).verdict
+                verdict = judge(call, known._replace(hook=False), clocks(journal)).verdict
             if call_id not in verdicts and verdict in UNDECIDED and now == "unknown here":
                 continue  # nobody asked before the agent was called, and the agent has a tool of its own
             assert (verdict, asked_first) == (done(journal, world, today_s), world.asked > 0), case

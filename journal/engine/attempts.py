@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
-from runjournal.log.clock import timestamp
 from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable, TooLarge
 from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
@@ -71,7 +70,13 @@ class Sender:
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
-        yield from self.core.append(target.started(call_id, args, attempt, self.core.lineage.clock))
+        intent = target.started(call_id, args, attempt, self.core.lineage.clock)
+        if isinstance(intent, e.ModelStarted):
+            intent = replace(intent, place=entry.places.get(call_id))
+        now = self.core.lineage.moment()
+        if isinstance(intent, e.ToolStarted) and intent.key_expires_at is not None and now.boot_id:
+            intent = replace(intent, key_born={"boot_id": now.boot_id, "boottime_s": now.boottime_s})
+        yield from self.core.append(intent)
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
@@ -309,7 +314,7 @@ class Sender:
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
             stored["traceback"] = trace
-        lives = key_lives(call, timestamp(self.core.lineage.clock.now()))
+        lives = key_lives(call, self.core.lineage.moment())
         safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or lives
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)

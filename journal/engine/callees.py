@@ -96,7 +96,7 @@ class ToolTarget:
             expires = timestamp(clock.now() + timedelta(seconds=self.tool.key_ttl_s))
         return e.ToolStarted(
             call_id, self.name, args, self.policy, self.tool.read_only, self.on_unknown, attempt,
-            key_expires_at=expires, timeout_s=self.timeout_s,
+            key_expires_at=expires, timeout_s=self.timeout_s, own_key=bool(self.tool.key),
         )  # fmt: skip
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:

@@ -14,18 +14,18 @@ from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
-from runjournal.log.clock import timestamp
+from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
 from .attempts import Sender
-from .callees import ModelTarget, Target, today
+from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .script import Entry
 from .steps import StepControl
-from .tools import call_key, looking
+from .tools import call_key, looking, same_function
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -193,12 +193,19 @@ class Caller:
 
         An n is free if its call is neither in flight nor was returned completed.
         """
-        core, digest = self.core, args_sha256(args)
+        digest = args_sha256(args)
+        if isinstance(target, ToolTarget) and not same_function(
+            entry.functions.setdefault(target.name, target.tool.fn), target.tool.fn
+        ):
+            raise f.Mistake(
+                f"two functions are the tool {target.name}, and were called in one step: the log can't tell the calls "
+                "of one from those of the other. Give each a name (name=), or what it works on as an argument"
+            )
         call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
-        if isinstance(target, ModelTarget) and core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
-            call_id = (yield from self._next_answer(entry, target, args)) or call_id
+        if isinstance(target, ModelTarget):
+            call_id = yield from self._request(entry, target, args, call_id)
         entry.asked.add(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
@@ -216,27 +223,39 @@ class Caller:
         event = self.core.lineage.event_at(call.args_seq)
         return event.args if isinstance(event, e.ToolStarted) else None
 
-    def _next_answer(self, entry: Entry, target: ModelTarget, args: Json) -> Verb[str | None]:
-        """Return the recorded request that a new one stands for, if the new one differs only by a clock in it.
+    def _request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
+        """Return which recorded request this one is: its equal; else the one in its place that differs in clocks only.
 
-        That is the first one in the order of asking that has its shape and still has something to return. In the order
-        of their ends, one request would get the answer of another.
+        The place is that in the order of asking, which is the agent's own; the order of the ends would give one's
+        answer to another, and so would the next one that has something to give: a date may be what is asked about.
         """
+        same = entry.stands.get(call_id, call_id)
+        if same not in entry.busy:
+            call_id = same
+        place = len(entry.places) + 1
+        if call_id not in entry.places and self.core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
+            alike = self._in_place(entry, target, args, place)
+            if len(alike) == 1:
+                entry.stands[call_id] = call_id = alike[0]
+                note = e.NoteAdded(f"request_changed {call_id}", code="request_changed", call_id=call_id)
+                yield from self.core.append(note)
+        entry.places.setdefault(call_id, place)
+        return call_id
+
+    def _in_place(self, entry: Entry, target: ModelTarget, args: Json, place: int) -> list[str]:
+        """The recorded requests in this place that differ from this one in their clocks and have something to give."""
         calls = self.core.state.calls.of_step(entry.step)
-        models = [(call.began, key, call) for key, call in calls.items() if call.policy == "model" and call.began]
-        if not models:
-            return None
+        there = {key: call for key, call in calls.items() if call.began and call.place == place}
+        if not there:
+            return []
         wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.lineage.clock)).request_shape
-        for _, key, call in sorted(models, key=lambda item: item[:2]):
+        found: list[str] = []
+        for key, call in there.items():
             event = self.core.lineage.event_at(call.args_seq)
             alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, wanted)
-            if not alike or key in entry.busy:
-                continue
-            told_more = any(at not in self.order.heard for at, _ in call.told)
-            if key not in entry.asked or told_more or call.status == "open" or call.tries:
-                yield from self.core.append(e.NoteAdded(f"request_changed {key}", code="request_changed", call_id=key))
-                return key
-        return None
+            if alike and key not in entry.asked:
+                found.append(key)
+        return found
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
         """Return the id of a call or a question: equal ones are told apart by n."""
@@ -307,7 +326,7 @@ class Caller:
         happened = self.core.lineage.effect(call_id) is not None
         if call is None:
             return "recorded" if happened else "run"
-        now = timestamp(self.core.lineage.clock.now())
+        now = self.core.lineage.moment()
         # Of one that was cut and is still being made here no hook can know what it comes to.
         tool = None if target is None else today(target, hook=not self.sender.bodies[call_id])
         verdict = judge(call, tool, now, happened=happened).verdict
@@ -387,6 +406,8 @@ class Caller:
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """Ask a person; return the approved args. Raises Rejected."""
         entry, core, what = self.entry(), self.core, f"ask {action}"
+        if not action:
+            raise InvalidArgument("ask: what is asked for has an empty name")
         f.check_name(what, "a question")
         call_id = self.free_id(entry, what, args)
         entry.busy[call_id] = what, ""

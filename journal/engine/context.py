@@ -222,8 +222,25 @@ class Context:
         return self._steps.has_done(name, key)
 
     def each(self, name: str, items: Iterable[T], key: Callable[[T], str] = str) -> Iterator[T]:
-        """Yield the items whose step is still to be done. A loop with a step for each item survives a crash."""
-        return (item for item in items if not self.done(name, looking(self._core, partial(key, item))))
+        """Yield the items whose step is still to be done. A loop with a step for each item survives a crash.
+
+        Raises StepDone at a second item of an equal key.
+        """
+        seen: set[str] = set()
+        for item in items:
+            item_key = looking(self._core, partial(key, item))
+            if str(item_key) in seen:
+                self._core.refuse(
+                    f.StepDone(
+                        f"run.each({name!r}): two items have the key {str(item_key)[:80]!r}, and the second one would "
+                        "be left out: give each a key of its own (key=), or leave out what is there twice"
+                    )
+                )
+            seen.add(str(item_key))
+            if not self.done(name, item_key):
+                yield item
+        if not seen:
+            self._steps.had_no_items(name)
 
     def _block(self, asked: Asked) -> StepBlock:
         return StepBlock(self._steps, asked, self._call_here, self._parts.lent.check, self._parts.lent.clear)

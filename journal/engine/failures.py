@@ -8,7 +8,7 @@ this process; catching one is of no use, every later verb of the run raises it a
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, cast
 
 from runjournal.log.codec import plain
@@ -47,15 +47,19 @@ class TransactionTooLong(DidNotHappen, Transient):
 class Told(JournalError):
     """A failure that the agent is told of, live or from the log.
 
-    `step` and `attempt`: the step that it left, if any.
+    `run_id`, `step` and `attempt` name the step that it left, if it left one.
+
+    `told_at`, of the failure of a step, is for the engine: its place in the log, and how far the agent had come.
     """
 
     code: ClassVar[str] = "told"
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
+        self.run_id = ""
         self.step = ""
         self.attempt = 0
+        self.told_at: tuple[int, int] = (0, 0)
         self.traceback: str | None = None
 
 
@@ -482,27 +486,30 @@ def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: b
     return failure
 
 
-def left_by(error: BaseException) -> list[list[Any]]:
-    """Return the failures of steps that leave the agent, [step id, attempt].
+def left_by(error: BaseException, run_id: str, handled: Callable[[Told], bool]) -> list[list[Any]]:
+    """Return the failures of a run's steps that leave its agent, [step id, attempt]: engine.md F3.
 
-    They leave it as themselves, in a group, or as the cause of another error.
+    What leaves is the error, or what its group holds; or the reason of one of these, unless the agent has `handled` it
+    by then. A failure of another run, in a tool or beside this one, is like any other error.
     """
     left: list[list[Any]] = []
-    pending, seen = [error], set[int]()
+    pending, seen = [(error, True)], set[tuple[int, bool]]()
     while pending:  # a chain may be longer than Python's stack
-        one = pending.pop()
-        if id(one) in seen:  # an exception may be its own cause; ids, since it may say what it is equal to
+        one, itself = pending.pop()
+        if seen & {(id(one), itself), (id(one), True)}:  # an exception may be its own cause; it may say it is equal
             continue
-        seen.add(id(one))
-        step, attempt = (said(one, "step"), said(one, "attempt")) if isinstance(one, Told) else (None, None)
-        if step and isinstance(step, str) and isinstance(attempt, int):
-            left.append([step, attempt])
-            continue
+        seen.add((id(one), itself))
+        if isinstance(one, Told) and said(one, "run_id") == run_id:
+            step, attempt = said(one, "step"), said(one, "attempt")
+            if step and isinstance(step, str) and isinstance(attempt, int):
+                if (itself or not handled(one)) and [step, attempt] not in left:
+                    left.append([step, attempt])
+                continue
         group = said(one, "exceptions")
         held = cast("Iterable[object]", group if isinstance(group, list | tuple) else ())
         cause = one.__context__ if one.__cause__ is None else one.__cause__
-        reasons = [*held, cause]
-        pending.extend(reason for reason in reversed(reasons) if isinstance(reason, BaseException))
+        reasons = [*((each, itself) for each in held), (cause, False)]
+        pending.extend((each, same) for each, same in reversed(reasons) if isinstance(each, BaseException))
     return left
 
 

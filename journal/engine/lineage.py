@@ -17,6 +17,7 @@ from runjournal.log.clock import Clock, parse_timestamp
 from runjournal.log.codec import loads
 from runjournal.log.errors import MissingBlob
 from runjournal.log.limits import steps_recent_max
+from runjournal.log.owner import Moment, Process, moment
 from runjournal.log.store import Effect, StepEnd, Store
 from runjournal.projections.state import RunState
 
@@ -46,6 +47,7 @@ class RunSource(Protocol):
 
     store: Store
     clock: Clock
+    process: Process
 
     def live(self, run_id: str) -> RunState:
         """Return the folded state of a run that this process owns."""
@@ -74,6 +76,7 @@ class Lineage:
         self.check_lease = check_lease
         self.notify = notify
         self._source = source
+        self._process = source.process
         self._store = source.store
         self._filled = source.filled
         self.state: Callable[[], RunState] = partial(source.live, run_id)
@@ -92,6 +95,10 @@ class Lineage:
             steps = steps and queued.link in ("retry", "fork")
             run_id, upto = queued.base["run_id"], queued.base["seq"]
             offset -= queued.base["seq"]
+
+    def moment(self) -> Moment:
+        """What the clocks of this process say."""
+        return moment(self.clock, self._process)
 
     # Events.
 

@@ -6,7 +6,7 @@ The rules: engine.md D1 to D4, and engine.md T6 for ends whose asker was cancell
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -28,9 +28,11 @@ class ScriptItem(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """An execution of a step's body.
+    """An execution of a step's body. `asked` is what it asked for; `busy` is what of that is in flight or was returned.
 
-    `asked` is what it asked for; `busy` is what of that is in flight or was returned.
+    `functions` are those of its tools, by name; `places` says of each model call which one it is, from 1, in the order
+    in which they were asked for first; `stands`, of a request that differs from a recorded one in its clocks, which one
+    that is.
     """
 
     step: str
@@ -42,6 +44,9 @@ class Entry:
     asked: set[str] = field(default_factory=set[str])
     busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     asks: Counter[str] = field(default_factory=Counter[str])
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    places: dict[str, int] = field(default_factory=dict[str, int])
+    stands: dict[str, str] = field(default_factory=dict[str, str])
     flights: dict[str, Any] = field(default_factory=dict[str, Any])
     shared: dict[str, list[tuple[Any, BaseException | None]]] = field(
         default_factory=dict[str, list[tuple[Any, BaseException | None]]]

@@ -28,6 +28,9 @@ class StepControl:
         self.entry: Entry | None = None
         self.passed: set[str] = set()  # each `do` that it has passed
         self.turns: dict[str, int] = {}  # name -> uses of a step that repeats, when it completed one itself
+        self.names: set[str] = set()  # of the steps that it has entered or passed
+        self.emptied: set[str] = set()  # names of loops without items, whose steps another process has begun
+        self.way: list[int] = []  # where each step began that it entered, and ended that it passed, in its order
 
     # Which step is next.
 
@@ -95,8 +98,9 @@ class StepControl:
         self.check_name(name, key)
         step_id, state = id_of(name, key), self.core.state
         self.check_kind(step_id, "do")
-        if self.core.lineage.done(step_id) is not None:
+        if (end := self.core.lineage.done(step_id)) is not None:
             self.tell_failure(step_id)
+            self._goes(name, end)
             if step_id in self.passed:
                 self.core.refuse(
                     f.StepDone(
@@ -120,10 +124,36 @@ class StepControl:
         """Return whether this step is complete; if it is, the agent has passed it."""
         self.check_name(name, key)
         step_id = id_of(name, key)
-        if self.core.lineage.done(step_id) is None:
+        if (end := self.core.lineage.done(step_id)) is None:
             return False
+        self._goes(name, end)
         self.passed.add(step_id)
         return True
+
+    def _goes(self, name: str, place: int) -> None:
+        """The agent enters a step of this name, or passes one, that began or ended at a place."""
+        self.way.append(place)
+        self.names.add(name)
+        self.emptied.discard(name)
+
+    def had_no_items(self, name: str) -> None:
+        """A loop over items had none; if another process has begun its steps, the items have got lost with that one."""
+        steps = self.core.state.steps
+        begun = {*(step[0] for step in steps.recent), *steps.attempts, steps.open.id if steps.open else ""}
+        if name not in self.names and any(step_id.startswith(f"{name}/") for step_id in begun):
+            self.emptied.add(name)
+
+    def stop_if_emptied(self) -> None:
+        """A list that an earlier turn of another process has filled is empty in this one."""
+        if self.emptied and not self.core.looked:
+            name = min(self.emptied)
+            self.core.halt(
+                f.PlanChanged(
+                    f"run.each({name!r}) has no items, and another process has begun steps of that name: what it had "
+                    "put into a list is gone. Make the items in `items = run.do(name, make)`, or take them from "
+                    "run.state (memory, messages, plan)"
+                )
+            )
 
     def result_of(self, step_id: str) -> Json:
         """Return the recorded result of a step that is complete."""
@@ -149,7 +179,10 @@ class StepControl:
         entry = steps.open.entry + 1 if steps.open else 1
         attempt = steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1
         index = steps.last_index if steps.open or steps.redo == step_id else steps.last_index + 1
-        yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))
+        self.emptied.discard(name)
+        self.stop_if_emptied()
+        place = yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))
+        self._goes(name, place)
         self.core.blind = blind
         script, cuts = self._script()
         self.entry = Entry(step_id, attempt, index, script, cuts)
@@ -182,9 +215,21 @@ class StepControl:
         told = stored if (trace := f.trace_of(error)) is None else stored | {"traceback": trace}
         place = yield from self.core.append(e.StepFailed(entry.index, told, transient, cut))
         self.order.heard.add(place)
-        failure = f.step_failure(entry.step, entry.attempt, stored, transient=transient)
+        failure = self._failure(place, entry.step, entry.attempt, stored, transient=transient)
         failure.__cause__ = error
         return failure
+
+    def _failure(self, at: int, step_id: str, attempt: int, error: dict[str, Any], *, transient: bool) -> f.Told:
+        """What the agent is told of a step that failed at a place."""
+        failure = f.step_failure(step_id, attempt, error, transient=transient)
+        failure.run_id = self.core.lineage.run_id
+        failure.told_at = at, len(self.way)
+        return failure
+
+    def has_handled(self, failure: f.Told) -> bool:
+        """Whether the agent has gone on behind a failure that it was told: to a step that began after it."""
+        at, since = failure.told_at
+        return any(place > at for place in self.way[since:])
 
     def leave(self, entry: Entry) -> None:
         """Leave the step: its body is over, however it ended."""
@@ -207,7 +252,7 @@ class StepControl:
         for failure in self.core.lineage.failures(step_id):
             if failure.at not in self.order.heard:
                 self.order.heard.add(failure.at)
-                raise f.step_failure(step_id, failure.attempt, failure.error, transient=failure.transient)
+                raise self._failure(failure.at, step_id, failure.attempt, failure.error, transient=failure.transient)
 
     def tell_step(self, step_id: str) -> Verb[None]:
         """Tell the failures of a step; but one that was cancelled waits for its cancel again before it fails."""
@@ -219,7 +264,10 @@ class StepControl:
     # The run's end.
 
     def stop_if_step_left(self) -> None:
-        """Stop a run that would end while a step of another process is open: what that did would be forgotten."""
+        """A run isn't complete while a step is open that another process began: what it did would be forgotten.
+
+        Nor is it if the items of a loop have got lost.
+        """
         if (opened := self.core.state.steps.open) is not None:
             self.core.halt(
                 f.PlanChanged(
@@ -227,6 +275,7 @@ class StepControl:
                     "enter it, or cancel the run"
                 )
             )
+        self.stop_if_emptied()
 
     def end(self, event: Event) -> Verb[NoReturn]:
         """End the run, as the agent says: complete or failed. Raises StepOpen inside a step."""

@@ -22,6 +22,7 @@ import json
 import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import CellType
 from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from runjournal.log.base import Json
@@ -170,7 +171,7 @@ class Tool(Generic[P, R_co]):
     def __get__(self: Tool[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Tool[Q, R]: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Tool[..., Any]:
-        """Return the tool as a method: the instance is its first argument, and no argument of the call."""
+        """A method: the instance is its first argument; of the call's args it is what its `runjournal_id` says."""
         return self if instance is None else replace(self, instance=instance)
 
     @property
@@ -181,7 +182,8 @@ class Tool(Generic[P, R_co]):
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
         """Return the args by the names of the signature, defaults applied, as JSON: the call is identified by them.
 
-        Raises TypeError as the function itself would, Unstorable for what can't be stored.
+        Raises TypeError as the function itself would, Unstorable for what can't be stored, InvalidArgument for a method
+        of an object of which nothing says which one it is.
         """
         bound = _signature(self.fn).bind(*self._before(), *args, **kwargs)
         bound.apply_defaults()
@@ -192,13 +194,13 @@ class Tool(Generic[P, R_co]):
             if parameter.kind is parameter.VAR_POSITIONAL:
                 given[parameter.name] = list(given.get(parameter.name, ()))
         stored: dict[str, Json] = plain(given)
-        return stored
+        return stored if self.instance is None else {self._receiver(): receiver_id(self.name, self.instance), **stored}
 
     def invoke(self, args: dict[str, Json], key: str, tx: Any = None) -> Any:
         """Run the body with recorded args; return its result, or its coroutine."""
         signature = _signature(self.fn)
         positional: list[Any] = [*self._before(tx)]
-        named = dict(args)
+        named = {name: value for name, value in args.items() if self.instance is None or name != self._receiver()}
         for parameter in list(signature.parameters.values())[len(positional) :]:
             if parameter.name == KEY_PARAMETER:
                 named[KEY_PARAMETER] = key
@@ -220,21 +222,70 @@ class Tool(Generic[P, R_co]):
         own = () if self.instance is None else (self.instance,)
         return (*own, tx) if self.policy == "transactional" else own
 
+    def _receiver(self) -> str:
+        """The name of a method's first parameter."""
+        return next(iter(_signature(self.fn).parameters))
+
     def _own_parameters(self) -> list[str]:
         names = list(_signature(self.fn).parameters)[: len(self._before())]
         return [*names, KEY_PARAMETER]
 
     def own_key(self, args: Mapping[str, Json]) -> str:
-        """Return the call's own key, "" if the tool has none.
-
-        Raises InvalidArgument if the template names no argument.
-        """
+        """The call's own key, "" if the tool has none. Raises InvalidArgument if the args make none."""
         if not self.key:
             return ""
         try:
-            return self.key.format(**args)
+            key = self.key.format(**args)
         except (KeyError, IndexError, AttributeError) as error:
             raise InvalidArgument(f"{self.name}: the key {self.key!r} names no argument: {error}") from None
+        if not key:
+            raise InvalidArgument(f"{self.name}: the key {self.key!r} is empty for these arguments; nothing was sent")
+        return key
+
+
+def receiver_id(name: str, instance: object) -> str | int:
+    """Which object a method was called on, as its `runjournal_id` says. Raises InvalidArgument if nothing does.
+
+    Two accounts that are paid from are two: without it the second call would be taken for the first one.
+    """
+    told = getattr(instance, "runjournal_id", None)
+    if isinstance(told, bool) or not isinstance(told, str | int) or told == "":
+        kind = (instance if isinstance(instance, type) else type(instance)).__name__
+        raise InvalidArgument(
+            f"{name} is a method of {kind}, and nothing says of which one: give {kind} an attribute or property "
+            "`runjournal_id`, a text or number that says which it is, the same in every process (an account, a URL); "
+            f'where all are as one, write `runjournal_id = "{kind.lower()}"` into the class. Nothing was sent'
+        )
+    return told
+
+
+def same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions do the same: one made anew does, if it is the same code over the same variables."""
+    if one == other:
+        return True
+    code = getattr(one, "__code__", None)
+    if code is None or code != getattr(other, "__code__", None):
+        return False
+    mine, theirs = _over(one), _over(other)
+    return len(mine) == len(theirs) and all(map(_same_value, mine, theirs))
+
+
+def _over(function: Callable[..., Any]) -> list[Any]:
+    """What a function has beside its code: its object, its defaults, the variables around it."""
+    closure = getattr(function, "__closure__", None) or ()
+    variables = [cell.cell_contents for cell in closure if cell != _EMPTY]
+    keywords: dict[str, Any] = getattr(function, "__kwdefaults__", None) or {}
+    defaults = getattr(function, "__defaults__", None) or ()
+    return [getattr(function, "__self__", None), *defaults, *keywords.values(), *variables]
+
+
+def _same_value(one: object, other: object) -> bool:
+    plain_values = isinstance(one, str | bytes | int | float) and type(one) is type(other)
+    return one is other or (plain_values and one == other)
+
+
+_EMPTY: Final = CellType()
+"""A variable around a function that has no value yet."""
 
 
 _known: dict[str, Tool[..., Any] | None] = {}
@@ -295,9 +346,9 @@ def tool(fn: Callable[P, R], /) -> Tool[P, R]: ...
 def tool(
     *,
     policy: Literal["transactional"],
-    key: str = "",
+    key: str | None = None,
     into: Callable[[Json], Any] | None = None,
-    name: str = "",
+    name: str | None = None,
 ) -> Callable[[Callable[Concatenate[Tx, P], R]], Tool[P, R]]: ...
 
 
@@ -307,12 +358,12 @@ def tool(
     policy: Literal["idempotent", "keyed", "unsafe"] | None = None,
     read_only: bool = False,
     timeout_s: float | None = None,
-    key: str = "",
+    key: str | None = None,
     key_ttl_s: float = 24 * 3600.0,
     reconcile: Callable[[dict[str, Json], str], Word | None] | None = None,
     on_unknown: Literal["fail", "ask"] = "fail",
     into: Callable[[Json], Any] | None = None,
-    name: str = "",
+    name: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -322,7 +373,7 @@ def tool(
     *,
     policy: ToolPolicy | None = None,
     read_only: bool = False,
-    name: str = "",
+    name: str | None = None,
     **how: Any,
 ) -> Any:
     """Make a function, async function or method a tool; with or without arguments. Raises InvalidArgument.
@@ -337,11 +388,17 @@ def tool(
     ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown` says what to do where nobody
     knows: "fail" raises CallOutcomeUnknown, "ask" lets the run wait for a person. `into`, a class of yours, is what the
     recorded JSON is turned into. `name` is what the log calls the tool; no two tools of a process may share one.
+
+    A method says on which object it was called by that object's `runjournal_id`, which is then one of its arguments.
     """
+    for given, text in {"name": name, "key": how.get("key"), "policy": policy}.items():
+        if text == "":  # pyright: ignore[reportUnnecessaryComparison] - callers aren't all typed
+            raise InvalidArgument(f"{given}: it is empty; leave it out where there is none")
+    how = {given: value for given, value in how.items() if (given, value) != ("key", None)}
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
-        chosen = policy or ("idempotent" if read_only else "unsafe")
-        made = Tool(function, name or function.__name__, chosen, read_only, **how)
+        chosen = ("idempotent" if read_only else "unsafe") if policy is None else policy
+        made = Tool(function, function.__name__ if name is None else name, chosen, read_only, **how)
         _check(made)
         _register(made)
         return functools.update_wrapper(made, function)  # type: ignore[return-value]  # it is the tool, with the function's docs

@@ -19,6 +19,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from runjournal.log.base import Json
+from runjournal.log.clock import parse_timestamp
+from runjournal.log.owner import Moment
 from runjournal.log.policies import EFFECT_FREE
 from runjournal.projections.calls import Call
 
@@ -64,8 +66,8 @@ class Judged(NamedTuple):
         return self.key
 
 
-def judge(call: Call, tool: ToolToday | None, now: str, *, happened: bool = False) -> Judgement:
-    """Return the verdict of a call at a time (UTC text).
+def judge(call: Call, tool: ToolToday | None, now: Moment, *, happened: bool = False) -> Judgement:
+    """Return the verdict of a call at a moment.
 
     `tool` is what this process knows of the call's tool, None if nothing. `happened` says that the store's `effects`
     have the call's key: it has happened somewhere in the scope of the run.
@@ -86,12 +88,24 @@ def judge(call: Call, tool: ToolToday | None, now: str, *, happened: bool = Fals
     return Judgement("ask" if asks and call.status != "unknown" else "fail", _why_unknown(call, now))
 
 
-def key_lives(call: Call, now: str) -> bool:
-    """Return whether the receiver of a keyed call still knows its key at a time (UTC text)."""
-    return call.policy == "keyed" and call.key_expires_at is not None and now < call.key_expires_at
+def key_lives(call: Call, at: Moment) -> bool:
+    """Return whether the receiver of a keyed call still knows its key: engine.md E3.
+
+    An age that nothing proves is too old.
+    In the boot that the key was born in the seconds since boot prove it. In another one only the wall clock is there,
+    which proves nothing once it has been set back.
+    """
+    if call.policy != "keyed" or call.key_expires_at is None or call.key_expires_at <= at.now:
+        return False
+    born = call.key_born
+    if born is None or born["boot_id"] != at.boot_id:
+        return call.key_since <= at.now
+    life = parse_timestamp(call.key_expires_at) - parse_timestamp(call.key_since)
+    age_s: float = at.boottime_s - born["boottime_s"]
+    return 0 <= age_s < life.total_seconds()
 
 
-def _why_unknown(call: Call, now: str) -> str:
+def _why_unknown(call: Call, now: Moment) -> str:
     if call.policy != "keyed":
         return "it may have happened, and nothing keeps it from happening twice"
     if key_lives(call, now):

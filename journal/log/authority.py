@@ -65,7 +65,7 @@ class Scene(Protocol):
         ...
 
     def happened(self, key: str) -> bool:
-        """Return whether a call that isn't idempotent has happened under this key, anywhere in the run's scope."""
+        """Whether a call that happens once has happened under this key, anywhere in the run's scope."""
         ...
 
 
@@ -267,7 +267,7 @@ def _check_facts(head: Head, event: Event, scene: Scene) -> None:
                 raise NotAllowed(
                     f"run {head.run_id}: call {event.call_id}: expected attempt {known + 1}, got {event.attempt}"
                 )
-            if isinstance(event, e.ModelStarted) or event.policy in EFFECT_FREE:
+            if isinstance(event, e.ModelStarted) or (event.policy in EFFECT_FREE and not event.own_key):
                 return
             if (call is not None and call.completed) or scene.happened(event.call_id):
                 raise CallEnded(

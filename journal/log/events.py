@@ -249,6 +249,7 @@ class ModelStarted(Event):
     provider: str | None = None
     prompt_fingerprint: str | None = None
     params: Json = None
+    place: Annotated[int | None, s.Whole(1)] = None
 
 
 @builtin
@@ -302,6 +303,8 @@ class ToolStarted(Event):
     provider_call_id: str | None = None
     key_expires_at: Time | None = None
     timeout_s: float | None = None
+    key_born: Annotated[Obj | None, s.BORN] = None
+    own_key: bool = False
 
 
 @builtin

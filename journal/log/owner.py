@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from .clock import Clock
+from .clock import Clock, timestamp
 from .head import Head
 
 
@@ -24,6 +24,19 @@ class Process(NamedTuple):
     pid_ns: str
     pid: int
     started: str
+
+
+class Moment(NamedTuple):
+    """Now: UTC text of the wall clock, which may be set back, and seconds since this boot, which can't."""
+
+    now: str
+    boot_id: str
+    boottime_s: float
+
+
+def moment(clock: Clock, process: Process) -> Moment:
+    """What the clocks of a process say."""
+    return Moment(timestamp(clock.now()), process.boot_id, clock.boottime_s())
 
 
 def _read(path: str) -> str:

@@ -16,8 +16,8 @@ from .progress import Progress, told
 _KEEPING_HOUSE: Final = ("run.claimed", "run.requeued", "note.added", "cost.", "tool.dispatched", "child.finished")
 _IDS: Final = frozenset({
     "call_id", "approval_id", "message_id", "signal_id", "signal_ids", "wait_id", "child_run_id", "provider_call_id",
-    "response_id", "scope", "parent_run_id", "link", "base", "again", "request_hash", "raw", "key_expires_at",
-    "expires_at", "due_at", "not_before", "retry_at", "entry", "replayed", "tags", "title", "code_version",
+    "response_id", "scope", "parent_run_id", "link", "base", "again", "request_hash", "place", "raw", "key_expires_at",
+    "key_born", "expires_at", "due_at", "not_before", "retry_at", "entry", "replayed", "tags", "title", "code_version",
 })  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from runjournal.engine.callees import tool_today
 from runjournal.engine.verdict import judge
 from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.clock import timestamp
+from runjournal.log.owner import moment
 from runjournal.logbook import Logbook
 from runjournal.projections.calls import Call
 from runjournal.projections.state import RunState
@@ -51,7 +51,9 @@ def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> O
     verdict, why = "", ""
     if state.status.status != "imported":
         happened = journal.store.effect(state.status.scope, call_id) is not None
-        verdict, why = judge(call, tool_today(call.tool), timestamp(journal.clock.now()), happened=happened)
+        verdict, why = judge(
+            call, tool_today(call.tool), moment(journal.clock, journal.ownership.process), happened=happened
+        )
     return OpenCall(
         call_id, call.tool, status, call.policy, call.step, call.attempt, seq, call.started_at, args, verdict, why
     )

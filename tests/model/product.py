@@ -76,8 +76,8 @@ owner.started = _started_in_lab
 FIRST_PID = 10_000_000
 
 
-def process(pid: int) -> Process:
-    return Process("lab", "boot", "namespace", pid, "1")
+def process(pid: int, boots: int = 0) -> Process:
+    return Process("lab", f"boot {boots}", "namespace", pid, "1")
 
 
 @dataclass
@@ -87,7 +87,7 @@ class WorldClock(FakeClock):
     world: Any = None
 
     def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.world.now)
+        return super().now() + timedelta(seconds=self.world.now + self.world.slip)
 
     def boottime_s(self) -> float:
         return 0.0
@@ -573,7 +573,7 @@ class Journal:
             self.store.clock.sleep(10)
         pid = FIRST_PID + len(OWNERS)
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
-        self.log.ownership.process = process(pid)
+        self.log.ownership.process = process(pid, self.store.world.boots)
         left: list[BaseException] = []
         try:
             self.call(agent, run_id, left)
@@ -668,6 +668,7 @@ class RunView:
     def __init__(self, run: Run, journal: Journal) -> None:
         self.product = run
         self.journal = journal
+        self.id = run.id
         for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
             setattr(self, name, getattr(run, name))
 

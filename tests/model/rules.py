@@ -154,6 +154,71 @@ def test_a_do_in_a_loop_says_which_it_is(m: Any) -> None:
         bench(m, lambda run: agent(run, keyed=False)).serve()
 
 
+@rule  # engine.md S7
+def test_two_items_of_one_key_are_refused(m: Any) -> None:
+    """The second one would be left out without a word; it is a mistake, before a crash and after it."""
+
+    def agent(run: Any) -> None:
+        for x in run.each("item", [1, 2, "1", 3]):
+            with run.step("item", x):
+                use(run, lab, "unsafe", x)
+
+    for strike in (0, 1, 2):
+        lab = bench(m, agent)
+        if strike:
+            crash_at(lab, "after step.completed", strike)
+        with pytest.raises(m.StepDone):
+            lab.serve()
+        assert 2 == len(lab.world.effects)
+
+
+@rule  # engine.md S14
+def test_a_loop_over_a_list_that_got_lost_is_stopped(m: Any) -> None:
+    """An earlier turn of a dead process had filled it. Whoever looks at the state has the items from there."""
+
+    def agent(run: Any, *, looks: bool) -> None:
+        todo = []
+        if not run.done("find"):
+            with run.step("find"):
+                todo = [1, 2, 3]
+                run.memory["todo"] = todo
+        if looks:
+            todo = run.memory["todo"]
+        for x in run.each("item", todo):
+            with run.step("item", x):
+                use(run, lab, "unsafe", x)
+        if ends:
+            run.do("end", lambda: use(run, lab, "unsafe", "all done"))
+
+    for ends, nth in itertools.product((False, True), (2, 3)):
+        lab = bench(m, lambda run: agent(run, looks=False))
+        crash_at(lab, "after step.completed", nth)
+        with pytest.raises(m.PlanChanged):
+            lab.serve()
+        assert nth - 1 == len(lab.world.effects)
+        lab.agent = lambda run: agent(run, looks=True)
+        assert "completed" == lab.serve().status and 3 + ends == len(lab.world.effects)
+
+
+@rule  # engine.md S14
+def test_a_list_without_items_is_none_that_got_lost(m: Any) -> None:
+    """Nothing of its name was begun; or it was in this process; or another list of that name still has its items."""
+
+    def agent(run: Any) -> Any:
+        for x in run.each("nobody", []):
+            raise AssertionError(x)
+        for todo in ([], [1, 2], []):
+            for x in run.each("item", todo):
+                with run.step("item", x):
+                    use(run, lab, "unsafe", x)
+        return run.do("end", lambda: "done")
+
+    for nth in (1, 2, 3):
+        lab = bench(m, agent)
+        crash_at(lab, "after step.completed", nth)
+        assert {"output": "done"} == lab.serve().output and 2 == len(lab.world.effects)
+
+
 @rule  # engine.md F2
 def test_a_failure_that_the_agent_has_handled_is_told_again(m: Any) -> None:
     """A plan B that was begun is gone on with; the plan has not changed."""
@@ -294,8 +359,8 @@ def test_a_question_of_another_shape_gets_no_recorded_answer(m: Any) -> None:
         return run.do("a", lambda: [run.model("m", {"q": "q2", "list": [1]}, lab.model), lab.think(run, "q1", True)])
 
     lab.agent = today
-    assert ["answer 0 to q2", "answer 0 to q1"] == lab.serve().output["output"]
-    assert ["q1", "q2"] == lab.world.paid
+    assert ["answer 0 to q2", "answer 1 to q1"] == lab.serve().output["output"]
+    assert ["q1", "q2", "q1"] == lab.world.paid  # in another place the first one is another question, too
 
 
 @rule  # engine.md H1
@@ -582,6 +647,35 @@ def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
     lab.journal.start("two", "restart", "r")
     lab.agent = lambda run: run.do("a", lambda: run.call(order, id=7, x=2))
     assert "KeyReused" == lab.serve("two").output["error"]["type"]
+
+
+@rule  # engine.md C3
+def test_a_tool_that_only_looks_acts_once_under_a_key_of_its_own(m: Any) -> None:
+    """In another step, after a failed attempt, in a retry and in a restart its one result is given back."""
+    bodies: list[str] = []
+
+    def agent(run: Any) -> Any:
+        got = [run.do(name, lambda: run.call(rate, day=1)) for name in "ab"]
+        for _ in range(2):
+            with suppress(m.StepFailed):
+                got.append(run.do("c", lambda: fails_once(run, run.call(rate, day=2))))
+        if run.id == "r":
+            raise ValueError("later")
+        return got
+
+    def fails_once(run: Any, value: Any) -> Any:
+        if run.state.step["attempt"] == 1:
+            raise ValueError("not this one")
+        return value
+
+    lab = bench(m, agent)
+    rate = m.Tool("rate", "idempotent", lambda args, key: [bodies.append(key), len(bodies)][1], key="rate-{day}")
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "retry", "r")
+    assert [1, 1, 2] == lab.serve("two").output["output"]
+    lab.journal.start("three", "restart", "two")
+    assert [1, 1, 2] == lab.serve("three").output["output"]
+    assert ["rate-1", "rate-2"] == bodies
 
 
 @rule  # engine.md V1
@@ -890,6 +984,48 @@ def test_answers_go_by_the_order_of_asking(m: Any) -> None:
         crash_at(lab, where, nth)
         assert {day: f"about {day}" for day in days} == lab.serve().output["output"][0]
         assert paid == len(lab.world.paid)
+
+
+@rule  # engine.md C4
+def test_an_answer_is_given_to_its_equal_or_in_its_place(m: Any) -> None:
+    """Asked of 2 and 3 January, and a day later of 3 and 4: the 4th doesn't get the answer about the 2nd."""
+    days = ("2026-01-02", "2026-01-03", "2026-01-04")
+
+    def agent(run: Any) -> Any:
+        day = int(lab.world.now // 86400)
+        with run.step("a"):
+            got = [run.model("m", {"q": f"rain on {each}?"}, think) for each in days[day : day + 2]]
+            use(run, lab, "idempotent")
+            return got
+
+    def think(request: Any) -> str:
+        return str(lab.world.act("model", request["q"], f"about {request['q'][8:18]}"))
+
+    lab = bench(m, agent)
+    crash_at(lab, "before tool.completed", kind="day")
+    assert ["about 2026-01-03", "about 2026-01-04"] == lab.serve().output["output"]
+    assert 3 == len(lab.world.paid)
+
+
+@rule  # engine.md C4
+def test_a_question_that_was_dropped_leaves_its_answer_to_nobody(m: Any) -> None:
+    """Today's code asks only the second of two questions that differ in a date: it is asked, though one is left."""
+    questions = ["rain on 2026-01-02?", "other", "rain on 2026-01-03?"]
+    think = lambda request: lab.world.act("model", request["q"], f"about {request['q']}")  # noqa: E731
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            got = [run.model("m", {"q": question}, think) for question in questions]
+            use(run, lab, "idempotent")
+            return got
+
+    lab = bench(m, agent)
+    crash_at(lab, "before model.started", 3)
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.disown("r")
+    del questions[0]
+    assert [f"about {question}" for question in questions] == lab.serve().output["output"]
 
 
 @rule  # engine.md C5
@@ -1269,6 +1405,88 @@ def test_a_failure_that_leaves_late_is_tried_anew(m: Any) -> None:
         assert 3 == len(lab.world.effects) and 4 == len(lab.events("tool.started"))
 
 
+@rule  # engine.md F3
+def test_plan_a_is_not_done_when_something_else_fails_behind_plan_b(m: Any) -> None:
+    """The failure of plan A is the context of what leaves, and plan B has begun since: it was handled."""
+
+    def line(run: Any) -> None:
+        try:
+            run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed as failure:
+            run.do("B", lambda: use(run, lab, "unsafe"))
+            raise m.Transient("later") from (failure if causes else None)
+
+    def blocks(run: Any) -> None:
+        try:
+            if not run.done("A"):
+                with run.step("A"):
+                    use(run, lab, "keyed")
+        except m.StepFailed as failure:
+            if not run.done("B"):
+                with run.step("B"):
+                    use(run, lab, "unsafe")
+            raise m.Transient("later") from (failure if causes else None)
+
+    for agent, chained, strike in itertools.product((line, blocks), (True, False), (0, 1, 2)):
+        causes = chained
+        lab = bench(m, agent, {("keyed", 1): ["did not happen"]})
+        if strike:
+            crash_at(lab, "after step.completed", strike)
+        lab.serve()
+        assert 1 == len(lab.world.effects)
+
+
+@rule  # engine.md F3
+def test_a_failure_behind_which_nothing_was_begun_has_left(m: Any) -> None:
+    """It is the context of what leaves, though a step was begun before the agent was told of it again."""
+
+    def agent(run: Any) -> None:
+        with run.step("begin", repeat=True):
+            run.message("user", str(run.memory.get("n", 0)))
+        try:
+            run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            run.done("begin")
+            raise m.Transient("no") from None
+
+    lab = bench(m, agent, {("keyed", 1): ["did not happen"]})
+    crash_at(lab, "before run.retry_scheduled")
+    assert "completed" == lab.serve().status
+
+
+@rule  # engine.md F3
+def test_a_failure_of_another_run_is_none_of_this_one(m: Any) -> None:
+    """A run beside this one fails in a step of the same name: the plan B of this one is gone on with."""
+
+    def other(run: Any) -> None:
+        run.do("A", lambda: use(run, lab, "idempotent", 2))
+
+    def agent(run: Any) -> None:
+        try:
+            run.do("A", lambda: use(run, lab, "keyed"))
+        except m.StepFailed:
+            run.do("B", lambda: use(run, lab, "unsafe"))
+        raise failed
+
+    failed: list[BaseException] | BaseException = []
+    lab = bench(m, agent, {("keyed", 1): ["did not happen"], ("idempotent", 2): ["never"]})
+
+    def beside(run: Any) -> None:
+        nonlocal failed
+        try:
+            other(run)
+        except m.StepFailed as failure:
+            failed = failure
+            raise
+
+    lab.journal.run(beside, "other")
+    assert isinstance(failed, m.StepFailed)
+    lab.serve()
+    lab.journal.start("two", "retry", "r")
+    lab.serve("two")
+    assert 1 == len(lab.world.effects)
+
+
 @rule  # engine.md F2
 def test_a_failure_that_was_handled_before_stays_handled(m: Any) -> None:
     """It was mended, and the second one of the same step left the agent: a retry doesn't pass over the mending."""
@@ -1320,6 +1538,20 @@ def test_what_an_entry_wrote_is_gone_when_its_step_is_entered_again(m: Any) -> N
     lab.coins = iter([1, 0])
     crash_at(lab, "before step.completed")
     assert {"messages": [], "memory": {}, "plan": {}} == lab.serve().context
+
+
+@rule  # engine.md E3
+def test_a_wall_clock_that_was_set_back_proves_no_age_of_a_key(m: Any) -> None:
+    """The machine died and was started anew hours later, with its clock set back: the key may be forgotten."""
+    for slip, sent in ((0.0, 1), (-9000.0, 1), (-7300.0, 1)):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")), on_unknown="fail")
+        crash_at(lab, "after effect")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        lab.world.now, lab.world.slip, lab.world.boots = 7200.0, slip, 1
+        lab.journal.run(lab.agent, "r")
+        assert ("failed", sent) == (lab.store.state("r").status, len(lab.world.effects))
 
 
 @rule  # engine.md H5

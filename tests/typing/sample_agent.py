@@ -42,6 +42,8 @@ async def count(city: str, *, exact: bool = False) -> int:
 class Mailer:
     """Methods are tools, too."""
 
+    runjournal_id = "mailer"
+
     @tool
     def send(self, to: str) -> Receipt:
         """A method."""
