@@ -1,7 +1,7 @@
-"""What happened can be put on record, always: whatever a tool, a model, a hook or an error is made of."""  # engine.md H13
+"""What happened can be put on record: whatever a tool, a model, a hook or an error is made of (engine.md H13)."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -132,7 +132,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "a surrogate": lambda: ["\udfff"],
     "a number": lambda: 2**70,
     "nan": lambda: float("nan"),
-    "an object": lambda: object(),
+    "an object": object,
     "a sly text": lambda: Sly("x"),
     "a sly value": SlyValue,
     "a large text": lambda: "x" * 3_000_000,
@@ -160,7 +160,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "no word": lambda: SlyValue(),
 }
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "keyed": lambda run: run.call(keyed),
+    "keyed": lambda run: run.call(keyed, 1),
     "unsafe": lambda run: run.call(unsafe),
     "hook": lambda run: run.call(hooked),
     "model": lambda run: run.model("m", "q", lambda _: made("model")),
@@ -245,7 +245,7 @@ USAGES = st.builds(lambda usage, cost, more: {"usage": usage, "cost": cost, "id"
 @settings(max_examples=min(300, settings().max_examples))
 @given(st.sampled_from(sorted(CALLS)), ANY | DEEP | USAGES, st.none() | ERRORS)
 def test_any_python_value(call: str, value: Any, error: Exception | None) -> None:
-    """Any value or error, of a tool, a model or a hook: an end for each start, and a second process sends nothing."""
+    """Any value or error, of a tool, a model or a hook: an end for each start, and another process sends nothing."""
     MAKES[:], SENT[:] = [lambda: value if error is None else raising(error)], []
     died: list[str] = []
     with Journal.open("memory:") as journal:

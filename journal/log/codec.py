@@ -118,8 +118,8 @@ def _check(value: Json, path: str, depth: int) -> None:
 def dumps(value: Json, path: str = "$", depth: int = 0) -> bytes:
     """The JSON bytes of a value that comes back equal, type for type. Raises Unstorable, naming the place.
 
-    Depth at most 64, counted from `depth`, integers of 64 bits, finite floats, keys are text, no subclass of str, int, list or dict, no lone
-    surrogate.
+    Depth at most 64, counted from `depth`, integers of 64 bits, finite floats, keys are text, no subclass of str, int,
+    list or dict, no lone surrogate.
     """
     _check(value, path, depth)
     try:

@@ -122,6 +122,7 @@ class Leases:
         if not self._store.heartbeat(run_id, epoch, now + lease_s, now):
             self.drop(run_id, epoch)
             return False
+
         def extend() -> None:
             if run_id in self._held:
                 self._held[run_id] = Lease(epoch, now + lease_s)
