@@ -855,15 +855,53 @@ KEPT: Final = (
         "pass",
         "left_open",
     ),
-    Mutant("a step ends over an open call of a stranger's thread", "SyncDriver.perform", "self._sending.add(me)", "", "left_open"),
+    Mutant(
+        "a step ends over an open call of a stranger's thread",
+        "SyncDriver.perform",
+        "self._sending.add(me)",
+        "",
+        "left_open",
+    ),
     Mutant("what leaves a thread is lost", "SyncDriver.end_step", "raise self.left[0]", "pass", "left_open"),
-    Mutant("a hook calls a tool", "looking", "TOOL_CONTEXT.set(_Looking(None if here is None else here.entry))", "TOOL_CONTEXT.set(here)", "callbacks"),
-    Mutant("a hook that uses the run says unknown", "ToolTarget.word", "except ToolUsesRun:\n    raise", "", "callbacks"),
+    Mutant(
+        "a hook calls a tool",
+        "looking",
+        "TOOL_CONTEXT.set(_Looking(None if here is None else here.entry))",
+        "TOOL_CONTEXT.set(here)",
+        "callbacks",
+    ),
+    Mutant(
+        "a hook that uses the run says unknown", "ToolTarget.word", "except ToolUsesRun:\n    raise", "", "callbacks"
+    ),
     Mutant("a value is checked as if nothing held it", "plain", "depth=1", "depth=0", "recordable"),
-    Mutant("an end that does not fit is lost", "Sender.attempt", "except (f.WrongArgument, TooLarge) as error", "except ZeroDivisionError as error", "recordable"),
-    Mutant("a name that can't be stored fails the run", "Core.commit", "raise f.WrongArgument(str(error)) from error", "raise", "recordable"),
-    Mutant("an interrupt leaves the lock", "SQLiteStore._write", "except BaseException:\n    self._leave()\n    raise", "except ZeroDivisionError:\n    raise", "interrupted"),
-    Mutant("an interrupt leaves a claim", "Runner.let_go", '[e.RunRequeued("released")]', '[e.NoteAdded("x")]', "interrupted"),
-)  # fmt: skip
+    Mutant(
+        "an end that does not fit is lost",
+        "Sender.attempt",
+        "except (f.WrongArgument, TooLarge) as error",
+        "except ZeroDivisionError as error",
+        "recordable",
+    ),
+    Mutant(
+        "a name that can't be stored fails the run",
+        "Core.commit",
+        "raise f.WrongArgument(str(error)) from error",
+        "raise",
+        "recordable",
+    ),
+    Mutant(
+        "an interrupt leaves the lock",
+        "SQLiteStore._write",
+        "except BaseException:\n    self._leave()\n    raise",
+        "except ZeroDivisionError:\n    raise",
+        "interrupted",
+    ),
+    Mutant(
+        "an interrupt leaves a claim",
+        "Runner.let_go",
+        '[e.RunRequeued("released")]',
+        '[e.NoteAdded("x")]',
+        "interrupted",
+    ),
+)
 
 MUTANTS += KEPT

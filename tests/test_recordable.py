@@ -157,7 +157,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "happened, a surrogate": lambda: ("happened", {"\ud800": {"\ud800": 1}}),
     "happened, an object": lambda: ("happened", SlyValue()),
     "a sly word": lambda: (Sly("happened"), 1),
-    "no word": lambda: SlyValue(),
+    "no word": SlyValue,
 }
 CALLS: dict[str, Callable[[Any], Any]] = {
     "keyed": lambda run: run.call(keyed, 1),
@@ -236,7 +236,7 @@ ANY = ANY | st.sampled_from(
     [SlyValue(), Sly("x"), object(), Dumped(2**70), {1: 2}, {"id": Sly("x")}, Decimal("1e999999")]
 )
 DEEP = st.builds(lambda inner, levels: [nested(levels), inner], ANY, st.integers(55, 70))
-ERRORS = st.builds(lambda text, kind: with_type(text, kind), JSON, JSON) | st.sampled_from(
+ERRORS = st.builds(with_type, JSON, JSON) | st.sampled_from(
     [SlyError(), SlyGroup("g", [ValueError(1)]), OSError(), ExceptionGroup("g", [SlyError()])]
 )
 USAGES = st.builds(lambda usage, cost, more: {"usage": usage, "cost": cost, "id": more}, ANY, ANY, ANY)
@@ -331,7 +331,7 @@ INSIDE: dict[str, Callable[[Any, str], Any]] = {
 @pytest.mark.parametrize("bad", [*BAD, "a" * 2_000])
 @pytest.mark.parametrize("where", [*NAMES, *INSIDE])
 def test_a_name_that_cannot_be_on_record_ends_nothing(where: str, bad: str) -> None:
-    """A lone surrogate, a NUL, or too many characters, in a name inside an agent: a mistake, and the run is released."""
+    """A lone surrogate, a NUL, or too many characters, in a name inside an agent: a mistake; the run is released."""
 
     def wrong(run: Run) -> None:
         if where in NAMES:
