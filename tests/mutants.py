@@ -739,8 +739,10 @@ OURS: Final = (
     Mutant(
         "a lock is held during a body",
         "SyncDriver.perform",
-        "self.lock.release()\ntry:\n    return self._invoke(command)\nfinally:\n    self.lock.acquire()",
-        "return self._invoke(command)",
+        "self.lock.release()\n"
+        "try:\n    return self._invoke(command)\n"
+        "finally:\n    self.lock.acquire()\n    self._sending.discard(me)",
+        "try:\n    return self._invoke(command)\nfinally:\n    self._sending.discard(me)",
         THREADS,
     ),
     Mutant("threads don't wait for what is recorded", "SyncDriver.alone", "not self.threads", "True", THREADS),
@@ -1063,4 +1065,61 @@ IDENTITY: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY
+KEPT: Final = (
+    Mutant(
+        "an interrupt that is swallowed stops nothing",
+        "Core.drive",
+        "self.stop(interrupt)",
+        "pass",
+        "left_open",
+    ),
+    Mutant(
+        "a step ends over an open call of a stranger's thread",
+        "SyncDriver.perform",
+        "self._sending.add(me)",
+        "",
+        "left_open",
+    ),
+    Mutant("what leaves a thread is lost", "SyncDriver.end_step", "raise self.left[0]", "pass", "left_open"),
+    Mutant(
+        "a hook calls a tool",
+        "looking",
+        "TOOL_CONTEXT.set(_Looking(None if here is None else here.entry))",
+        "TOOL_CONTEXT.set(here)",
+        "callbacks",
+    ),
+    Mutant(
+        "a hook that uses the run says unknown", "ToolTarget.word", "except ToolUsesRun:\n    raise", "", "callbacks"
+    ),
+    Mutant("a value is checked as if nothing held it", "plain", "depth=1", "depth=0", "recordable"),
+    Mutant(
+        "an end that does not fit is lost",
+        "Sender.attempt",
+        "except (f.WrongArgument, TooLarge) as error",
+        "except ZeroDivisionError as error",
+        "recordable",
+    ),
+    Mutant(
+        "a name that can't be stored fails the run",
+        "Core.commit",
+        "raise f.WrongArgument(str(error)) from error",
+        "raise",
+        "recordable",
+    ),
+    Mutant(
+        "an interrupt leaves the lock",
+        "SQLiteStore._write",
+        "except BaseException:\n    self._leave()\n    raise",
+        "except ZeroDivisionError:\n    raise",
+        "interrupted",
+    ),
+    Mutant(
+        "an interrupt leaves a claim",
+        "Runner.let_go",
+        '[e.RunRequeued("released")]',
+        '[e.NoteAdded("x")]',
+        "interrupted",
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT

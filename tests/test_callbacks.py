@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ USES: dict[str, Callable[[], Any]] = {
     "message": lambda: RUNS[-1].message("user", "x"),
     "memory": lambda: RUNS[-1].memory.__setitem__("a", 1),
     "model": lambda: RUNS[-1].model("m", "q", lambda _: 1),
-    "signals": lambda: RUNS[-1].signals(),
+    "signals": lambda: RUNS[-1].signals(),  # noqa: PLW0108 - there is no run yet
 }
 USE: list[Callable[[], Any]] = []
 
@@ -84,10 +84,9 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def _afresh() -> Iterator[None]:
+def _afresh() -> None:
     for each in (RUNS, CRASH, SENT, USE):
         each.clear()
-    yield
 
 
 @pytest.mark.parametrize("use", USES)
@@ -137,7 +136,7 @@ def test_a_callback_of_an_asyncio_run_uses_it(way: str, use: str) -> None:
 @pytest.mark.parametrize("use", ["tool", "async tool"])
 @pytest.mark.parametrize("outer", [False, True])
 def test_a_hook_uses_the_run_before_the_agent_is_called(use: str, *, asyncio_: bool, outer: bool) -> None:
-    """At the recovery it is ToolUsesRun too, and no "unknown"; not even the run that this one is run in is written to."""
+    """At the recovery it is ToolUsesRun too, and no "unknown"; a run that it is run in isn't written to either."""
     CRASH.append(Gone())
 
     def agent(run: Run) -> None:
@@ -158,11 +157,11 @@ def test_a_hook_uses_the_run_before_the_agent_is_called(use: str, *, asyncio_: b
         with pytest.raises(Gone):
             asyncio.run(journal.run_async(async_agent, run_id="r")) if asyncio_ else journal.run(agent, run_id="r")
         USE.append(USES[use])
+        again: Callable[[], Any] = lambda: asyncio.run(journal.run_async(async_agent, run_id="r"))  # noqa: E731
+        if not asyncio_:
+            again = (lambda: journal.run(within, run_id="outer")) if outer else lambda: journal.run(agent, run_id="r")
         with pytest.raises(ToolUsesRun):
-            if outer and not asyncio_:
-                journal.run(within, run_id="outer")
-            else:
-                asyncio.run(journal.run_async(async_agent, run_id="r")) if asyncio_ else journal.run(agent, run_id="r")
+            again()
         assert ([], "run.requeued") == (SENT, list(journal.events("r"))[-1].type)
 
 
@@ -170,7 +169,7 @@ def test_the_key_of_each_uses_the_run() -> None:
     """The function that says the key of an item only looks at it."""
 
     def agent(run: Run) -> None:
-        list(run.each("item", [1], key=lambda item: inner(item)))
+        list(run.each("item", [1], key=lambda item: "a" + inner(item)))
 
     with Journal.open("memory:") as journal, pytest.raises(ToolUsesRun):
         journal.run(agent, run_id="r")

@@ -1,4 +1,4 @@
-"""An interrupt at any point of an append: the journal works afterwards, for everybody, and the run goes on."""  # engine.md A13
+"""An interrupt at any point of an append: the journal works afterwards, and the run goes on (engine.md A13)."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def agent(run: Run) -> int:
 
 @contextmanager
 def interrupted(at: int) -> Iterator[list[int]]:
-    """Raise KeyboardInterrupt before the opcode of this number in the modules of an append; tells how many there were."""
+    """Raise KeyboardInterrupt before the opcode of this number in the modules of an append; count them."""
     count = [0]
 
     def local(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What happened can be put on record, always: whatever a tool, a model, a hook or an error is made of."""  # engine.md H13
+"""What happened can be put on record: whatever a tool, a model, a hook or an error is made of (engine.md H13)."""
 
 import asyncio
 from collections.abc import Callable
@@ -132,7 +132,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "a surrogate": lambda: ["\udfff"],
     "a number": lambda: 2**70,
     "nan": lambda: float("nan"),
-    "an object": lambda: object(),
+    "an object": object,
     "a sly text": lambda: Sly("x"),
     "a sly value": SlyValue,
     "a large text": lambda: "x" * 3_000_000,
@@ -157,10 +157,10 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "happened, a surrogate": lambda: ("happened", {"\ud800": {"\ud800": 1}}),
     "happened, an object": lambda: ("happened", SlyValue()),
     "a sly word": lambda: (Sly("happened"), 1),
-    "no word": lambda: SlyValue(),
+    "no word": SlyValue,
 }
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "keyed": lambda run: run.call(keyed),
+    "keyed": lambda run: run.call(keyed, 1),
     "unsafe": lambda run: run.call(unsafe),
     "hook": lambda run: run.call(hooked),
     "model": lambda run: run.model("m", "q", lambda _: made("model")),
@@ -236,7 +236,7 @@ ANY = ANY | st.sampled_from(
     [SlyValue(), Sly("x"), object(), Dumped(2**70), {1: 2}, {"id": Sly("x")}, Decimal("1e999999")]
 )
 DEEP = st.builds(lambda inner, levels: [nested(levels), inner], ANY, st.integers(55, 70))
-ERRORS = st.builds(lambda text, kind: with_type(text, kind), JSON, JSON) | st.sampled_from(
+ERRORS = st.builds(with_type, JSON, JSON) | st.sampled_from(
     [SlyError(), SlyGroup("g", [ValueError(1)]), OSError(), ExceptionGroup("g", [SlyError()])]
 )
 USAGES = st.builds(lambda usage, cost, more: {"usage": usage, "cost": cost, "id": more}, ANY, ANY, ANY)
@@ -245,7 +245,7 @@ USAGES = st.builds(lambda usage, cost, more: {"usage": usage, "cost": cost, "id"
 @settings(max_examples=min(300, settings().max_examples))
 @given(st.sampled_from(sorted(CALLS)), ANY | DEEP | USAGES, st.none() | ERRORS)
 def test_any_python_value(call: str, value: Any, error: Exception | None) -> None:
-    """Any value or error, of a tool, a model or a hook: an end for each start, and a second process sends nothing."""
+    """Any value or error, of a tool, a model or a hook: an end for each start, and another process sends nothing."""
     MAKES[:], SENT[:] = [lambda: value if error is None else raising(error)], []
     died: list[str] = []
     with Journal.open("memory:") as journal:
@@ -331,7 +331,7 @@ INSIDE: dict[str, Callable[[Any, str], Any]] = {
 @pytest.mark.parametrize("bad", [*BAD, "a" * 2_000])
 @pytest.mark.parametrize("where", [*NAMES, *INSIDE])
 def test_a_name_that_cannot_be_on_record_ends_nothing(where: str, bad: str) -> None:
-    """A lone surrogate, a NUL, or too many characters, in a name inside an agent: a mistake, and the run is released."""
+    """A lone surrogate, a NUL, or too many characters, in a name inside an agent: a mistake; the run is released."""
 
     def wrong(run: Run) -> None:
         if where in NAMES:

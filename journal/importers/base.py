@@ -35,7 +35,7 @@ class ImportedRun:
 
     `items` are read from disk, as often as they are asked for, as long as their `FileImport` is open.
 
-    `source` names the importer, `path` is the file's as the user gave it, `sha256` (hex) that of all bytes taken so
+    `source` names the importer, `path` is the file's as the user wrote it, `sha256` (hex) that of all bytes taken so
     far. `taken` is the importer's own JSON: how much was taken, and what it must know to go on from there.
     """
 

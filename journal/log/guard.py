@@ -3,6 +3,9 @@
 A `with` may be interrupted between the end of its body and its exit, and a `finally` in its middle. So whoever holds a
 lock is inside a `try` whose `except` lets go of it again: a lock that may be entered twice by one thread tells that
 thread, when it is let go of once too often, and nobody else's is ever let go of.
+
+A `try` within a `try` or a `with` of one function has a bytecode at its beginning that is in neither: what must not be
+left there is in a function of its own.
 """
 
 from __future__ import annotations

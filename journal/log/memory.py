@@ -242,6 +242,14 @@ class _Transaction(_Reads):
                     table[key] = row
 
 
+def _decided(tx: _Transaction, decide: Callable[[Transaction], T]) -> T:
+    """What is decided in a transaction, which nobody uses any more then."""
+    try:
+        return decide(tx)
+    finally:
+        tx.ended = True
+
+
 class MemoryStore(_Reads):
     """A store in memory. Safe to share between threads; `durable` and `relaxed` are the same here."""
 
@@ -281,21 +289,21 @@ class MemoryStore(_Reads):
         if self._owner == get_ident():
             raise StoreError("memory: transact was called inside transact; write through its transaction")
         try:
-            with self._write_lock:
-                self._check()
-                self._owner = get_ident()
-                tx = _Transaction(self._tables, self._recorder)
-                try:
-                    result = decide(tx)
-                    self._committing = tx  # from here on it stands
-                    self._finish()
-                finally:
-                    tx.ended = True
-                    self._owner = 0
-                return result
+            return self._transact(decide)
         except BaseException:
             self._leave()
             raise
+
+    def _transact(self, decide: Callable[[Transaction], T]) -> T:
+        with self._write_lock:
+            self._check()
+            self._owner = get_ident()
+            tx = _Transaction(self._tables, self._recorder)
+            result = _decided(tx, decide)
+            self._committing = tx  # from here on it stands
+            self._finish()
+            self._owner = 0
+            return result
 
     def _finish(self) -> None:
         """Do what a commit does, or what an interrupt has left of it."""
