@@ -219,6 +219,22 @@ def test_a_list_without_items_is_none_that_got_lost(m: Any) -> None:
         assert {"output": "done"} == lab.serve().output and 2 == len(lab.world.effects)
 
 
+@rule  # engine.md S14
+def test_a_list_that_the_state_says_is_empty_is_none_that_got_lost(m: Any) -> None:
+    """What is left to do is in the memory, and after a crash nothing is left."""
+
+    def agent(run: Any) -> Any:
+        for x in run.each("item", run.memory.get("todo", [1, 2])):
+            with run.step("item", x):
+                use(run, lab, "unsafe", x)
+                run.memory["todo"] = [y for y in run.memory.get("todo", [1, 2]) if y != x]
+        return run.do("end", lambda: "done")
+
+    lab = bench(m, agent)
+    crash_at(lab, "after step.completed", 2)
+    assert {"output": "done"} == lab.serve().output and 2 == len(lab.world.effects)
+
+
 @rule  # engine.md F2
 def test_a_failure_that_the_agent_has_handled_is_told_again(m: Any) -> None:
     """A plan B that was begun is gone on with; the plan has not changed."""
