@@ -15,6 +15,8 @@ from mutating import Mutant
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
+NAMES = "tool_names"
+
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
 NUMBER = "0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value"
 
@@ -40,6 +42,9 @@ TWINS: Final = (
         "the overlay is not dropped on re-entry: messages", "_walk", "pending = []", "pending = pending or []", STORIES
     ),
     # Which call is it.
+    Mutant("two tools of one name are called in a run", "Names.claim", "_place(first) != _place(made)", "False", NAMES),
+    Mutant("a hook of two tools of one name is asked", "Runner._tool", "found is None", "False", NAMES),
+    Mutant("a mistyped call is one that is known", "Journal.resolve", "if call is None:", "if False:", "mistyped"),
     Mutant(
         "n counts what the log has, not what this entry was given",
         "Core.free_id",

@@ -24,7 +24,18 @@ from mutating import Mutant, NoPlaceError, checkout, mutated
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"journal": "runjournal", "projections": "runjournal/projections", "cli": "runjournal/cli"}
 COMPILED = shutil.ignore_patterns("__pycache__")
-QUICK = ("verdict", "engine_rules", "engine_gaps", "engine_stories", "threads", "budget", "status", "folds")
+QUICK = (
+    "verdict",
+    "engine_rules",
+    "engine_gaps",
+    "engine_stories",
+    "threads",
+    "budget",
+    "status",
+    "folds",
+    "tool_names",
+    "mistyped",
+)
 SELECTION = (*QUICK, "async_driver", "engine_model")
 WITHOUT = (
     "tests/test_engine_rules.py::test_the_rule[model",  # it isn't mutated

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
@@ -21,9 +21,10 @@ from runjournal.projections.index import args_sha256
 
 from . import failures as f
 from .attempts import Sender
-from .callees import ModelTarget, Target, today
+from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .script import Entry
+from .tools import Names
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -174,6 +175,8 @@ class Caller(Sender):
 
     def identify(self, entry: Entry, target: Target, args: dict[str, Json], own_key: str) -> Verb[str]:
         """The tool's own key; or the smallest n whose call isn't in flight or given back completed, in this entry."""
+        if isinstance(target, ToolTarget) and (mistake := self.names.claim(target.tool)) is not None:
+            self.core.halt(mistake)
         core, digest = self.core, args_sha256(args)
         call_id = own_key or core.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
@@ -183,6 +186,11 @@ class Caller(Sender):
         entry.asked.add(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
+
+    @cached_property
+    def names(self) -> Names:
+        """The tools that the run has called in this process."""
+        return Names()
 
     def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
         call = self.core.state.calls.known.get(call_id)

@@ -169,6 +169,12 @@ class ToolUsesRun(Mistake):
     code = "tool_uses_run"
 
 
+class SameName(Mistake):
+    """Two functions are tools of one name, so nobody can tell which one was called: give one another name (name=)."""
+
+    code = "same_name"
+
+
 class ResultUnstorable(Mistake):
     """What the agent or the function of a `do` gives back can't be stored: give back plain JSON values."""
 

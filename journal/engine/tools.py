@@ -29,7 +29,7 @@ from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.store import Transaction
 
-from .failures import NotInRun
+from .failures import NotInRun, SameName
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -193,26 +193,52 @@ class Tool(Generic[P, R_co]):
             raise InvalidArgument(f"{self.name}: the key {self.key!r} names no argument: {error}") from None
 
 
-_known: dict[str, Tool[..., Any] | None] = {}
+_known: dict[str, dict[tuple[str, str], Tool[..., Any]]] = {}
+"""The tools of this process by name, and by the place of their functions: one made anew there takes the old one's."""
 
 
 def known() -> dict[str, Tool[..., Any]]:
     """The tools of this process by name, for a recovery to ask their hooks; but for names that two functions claim."""
-    return {name: made for name, made in _known.items() if made is not None}
+    return {name: next(iter(claims.values())) for name, claims in _known.items() if len(claims) == 1}
 
 
-def ambiguous(name: str) -> bool:
-    """Whether two functions of this process claim this name."""
-    return name in _known and _known[name] is None
+def claims(name: str) -> list[Tool[..., Any]]:
+    """The tools of this process that are named so, those of one function as one, in the order of their making."""
+    return list(_known.get(name, {}).values())
+
+
+class Names:
+    """The tools that a run has called, by name: one name is one function (engine.md C8)."""
+
+    def __init__(self) -> None:
+        self._called: dict[str, Tool[..., Any]] = {}
+
+    def claim(self, made: Tool[..., Any]) -> SameName | None:
+        """Note that this tool is called; return what is wrong if the run has called another one by its name."""
+        first = self._called.setdefault(made.name, made)
+        return same_name(first, made) if first is not made and _place(first) != _place(made) else None
+
+
+def _place(made: Tool[..., Any]) -> tuple[str, str]:
+    """Where its function is written: the same for a module that was loaded again, and for what a factory makes."""
+    fn = made.fn
+    return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", type(fn).__qualname__)
+
+
+def same_name(first: Tool[..., Any], second: Tool[..., Any]) -> SameName:
+    """What is raised of two tools of one name: it says where both are written."""
+    both = " and ".join(_described(each) for each in (first, second))
+    return SameName(f"two tools are named {first.name}: {both}; give one another name (name=)")
+
+
+def _described(made: Tool[..., Any]) -> str:
+    code = getattr(inspect.unwrap(made.fn), "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return f"{'.'.join(_place(made))}{where}"
 
 
 def _register(made: Tool[..., Any]) -> None:
-    def place(of: Tool[..., Any]) -> tuple[str, str]:
-        return of.fn.__module__, of.fn.__qualname__
-
-    before = _known.get(made.name, made)
-    same = before is not None and place(before) == place(made)  # a module that was loaded again, a factory
-    _known[made.name] = made if same else None
+    _known.setdefault(made.name, {})[_place(made)] = made
 
 
 @functools.lru_cache(maxsize=1024)
@@ -292,7 +318,8 @@ def tool(
     arguments, once in the whole scope of a run. `reconcile(args, key)` asks the world what became of a call:
     ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown`, where nobody knows: "fail" raises
     CallOutcomeUnknown, "ask" lets the run wait for a person. `into` makes what the recorded JSON is to be, a class of
-    yours. `name` is what the log calls it; no two tools of a process may share one.
+    yours. `name` is what the log calls it: a run that calls two
+    functions by one name is stopped with SameName.
     """
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
