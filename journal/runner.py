@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -27,7 +26,7 @@ from runjournal.engine.lineage import Lineage
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
-from runjournal.engine.tools import TOOL_CONTEXT, Tool, ambiguous, known
+from runjournal.engine.tools import TOOL_CONTEXT, Tool, claims, known, same_name
 from runjournal.engine.verdict import UNDECIDED, Verdict
 from runjournal.engine.waits import awaited
 from runjournal.log import events as e
@@ -297,9 +296,10 @@ class Runner:
         core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:
-        if (found := self.tools.get(name)) is None and ambiguous(name):
-            text = f"two tools are named {name}: no hook is asked what became of it; give one another name (name=)"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        """The tool of this process that may know of a call. Raises SameName if two are named so, and one has a hook."""
+        found = self.tools.get(name)
+        if found is None and len(claimants := claims(name)) > 1 and any(each.reconcile for each in claimants):
+            raise same_name(*claimants[:2])
         return found
 
     def _drive(self, agent: Callable[[], Any], parts: RunParts) -> Json:

@@ -15,7 +15,7 @@ from mutating import Mutant
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
-REPLACED = "store_replaced"
+REPLACED, NAMES = "store_replaced", "tool_names"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -44,6 +44,9 @@ TWINS: Final = (
         "the overlay is not dropped on re-entry: messages", "_walk", "pending = []", "pending = pending or []", STORIES
     ),
     # Which call is it.
+    Mutant("two tools of one name are called in a run", "Names.claim", "_place(first) != _place(made)", "False", NAMES),
+    Mutant("a hook of two tools of one name is asked", "Runner._tool", "found is None", "False", NAMES),
+    Mutant("a mistyped call is one that is known", "Journal.resolve", "if call is None:", "if False:", "mistyped"),
     Mutant(
         "n counts what the log has, not what this entry was given",
         "Caller.free_id",

@@ -205,7 +205,7 @@ def test_two_functions_of_one_name_are_refused_in_one_step(journal: Journal) -> 
                 with pytest.raises(f.CallFailed):
                     pay(5)
 
-    with pytest.raises(f.Mistake, match="two functions are the tool pay_from"):
+    with pytest.raises(f.SameName, match="two tools are named pay_from"):
         journal.run(agent, run_id="r")
     assert ["one"] == sent
 

@@ -24,17 +24,20 @@ from mutating import Mutant, NoPlaceError, checkout, mutated
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"journal": "runjournal", "projections": "runjournal/projections", "cli": "runjournal/cli"}
 COMPILED = shutil.ignore_patterns("__pycache__")
-QUICK = ("verdict", "engine_rules", "engine_gaps", "engine_stories", "threads", "budget", "status", "folds")
-SELECTION = (
-    *QUICK,
-    "store_replaced",
-    "identity",
-    "recovery",
-    "engine_records",
-    "engine_faults",
-    "async_driver",
-    "engine_model",
+QUICK = (
+    "verdict",
+    "engine_rules",
+    "engine_gaps",
+    "engine_stories",
+    "threads",
+    "budget",
+    "status",
+    "folds",
+    "tool_names",
+    "mistyped",
 )
+SLOWER = ("identity", "recovery", "engine_records", "engine_faults", "async_driver", "engine_model")
+SELECTION = (*QUICK, "store_replaced", *SLOWER)
 WITHOUT = (
     "tests/test_engine_rules.py::test_the_rule[model",  # it isn't mutated
     "tests/test_engine_rules.py::test_the_rule[sqlite",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
@@ -25,7 +25,7 @@ from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .script import Entry
 from .steps import StepControl
-from .tools import call_key, looking, same_function
+from .tools import Names, call_key, looking
 from .verdict import Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
@@ -194,13 +194,8 @@ class Caller:
         An n is free if its call is neither in flight nor was returned completed.
         """
         digest = args_sha256(args)
-        if isinstance(target, ToolTarget) and not same_function(
-            entry.functions.setdefault(target.name, target.tool.fn), target.tool.fn
-        ):
-            raise f.Mistake(
-                f"two functions are the tool {target.name}, and were called in one step: the log can't tell the calls "
-                "of one from those of the other. Give each a name (name=), or what it works on as an argument"
-            )
+        if isinstance(target, ToolTarget) and (mistake := self.names.claim(target.tool, entry.functions)) is not None:
+            self.core.halt(mistake)
         call_id = own_key or self.free_id(entry, target.name, args)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
@@ -209,6 +204,11 @@ class Caller:
         entry.asked.add(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
+
+    @cached_property
+    def names(self) -> Names:
+        """The tools that the run has called in this process."""
+        return Names()
 
     def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
         call = self.core.state.calls.known.get(call_id)

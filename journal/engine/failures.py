@@ -189,6 +189,12 @@ class ToolUsesRun(Mistake):
     code = "tool_uses_run"
 
 
+class SameName(Mistake):
+    """Two functions are tools of one name, so nobody can tell which one was called: give one another name (name=)."""
+
+    code = "same_name"
+
+
 class ResultUnstorable(Mistake):
     """What the agent, or the function of a `do`, returns can't be stored. Return plain JSON values."""
 

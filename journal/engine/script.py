@@ -6,7 +6,7 @@ The rules: engine.md D1 to D4, and engine.md T6 for ends whose asker was cancell
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -44,7 +44,7 @@ class Entry:
     asked: set[str] = field(default_factory=set[str])
     busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     asks: Counter[str] = field(default_factory=Counter[str])
-    functions: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    functions: dict[str, Any] = field(default_factory=dict[str, Any])
     places: dict[str, int] = field(default_factory=dict[str, int])
     stands: dict[str, str] = field(default_factory=dict[str, str])
     flights: dict[str, Any] = field(default_factory=dict[str, Any])

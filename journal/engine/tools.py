@@ -32,7 +32,7 @@ from runjournal.log.policies import TOOL_POLICIES, ToolPolicy
 from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 
-from .failures import NotInRun, ToolUsesRun
+from .failures import NotInRun, SameName, ToolUsesRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -288,26 +288,58 @@ _EMPTY: Final = CellType()
 """A variable around a function that has no value yet."""
 
 
-_known: dict[str, Tool[..., Any] | None] = {}
+_known: dict[str, dict[tuple[str, str], Tool[..., Any]]] = {}
+"""The tools of this process by name, and by the place of their functions: one made anew there takes the old one's."""
 
 
 def known() -> dict[str, Tool[..., Any]]:
     """Return the tools of this process by name, whose hooks a recovery asks; but for names that two functions claim."""
-    return {name: made for name, made in _known.items() if made is not None}
+    return {name: next(iter(claims.values())) for name, claims in _known.items() if len(claims) == 1}
 
 
-def ambiguous(name: str) -> bool:
-    """Return whether two functions of this process claim this name."""
-    return name in _known and _known[name] is None
+def claims(name: str) -> list[Tool[..., Any]]:
+    """Return the tools of this process that are named so, in the order of their making; those of one function are one."""
+    return list(_known.get(name, {}).values())
+
+
+class Names:
+    """The tools that a run has called, by name: one name is one function (engine.md C9)."""
+
+    def __init__(self) -> None:
+        self._called: dict[str, Tool[..., Any]] = {}
+
+    def claim(self, made: Tool[..., Any], in_step: dict[str, Tool[..., Any]]) -> SameName | None:
+        """Note that this tool is called; return what is wrong if the run has called another one by its name.
+
+        `in_step` are those that the open step has called: there, functions made anew over other values are others, too.
+        """
+        first = self._called.setdefault(made.name, made)
+        if _place(first) != _place(made):
+            return same_name(first, made)
+        first = in_step.setdefault(made.name, made)
+        return None if same_function(first.fn, made.fn) else same_name(first, made)
+
+
+def _place(made: Tool[..., Any]) -> tuple[str, str]:
+    """Return where its function is written: the same for a module that was loaded anew, and for what a factory makes."""
+    fn = made.fn
+    return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", type(fn).__qualname__)
+
+
+def same_name(first: Tool[..., Any], second: Tool[..., Any]) -> SameName:
+    """Return what is raised of two tools of one name: it says where both are written."""
+    both = " and ".join(_described(each) for each in (first, second))
+    return SameName(f"two tools are named {first.name}: {both}; give one another name (name=)")
+
+
+def _described(made: Tool[..., Any]) -> str:
+    code = getattr(inspect.unwrap(made.fn), "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return f"{'.'.join(_place(made))}{where}"
 
 
 def _register(made: Tool[..., Any]) -> None:
-    def place(of: Tool[..., Any]) -> tuple[str, str]:
-        return of.fn.__module__, of.fn.__qualname__
-
-    before = _known.get(made.name, made)
-    same = before is not None and place(before) == place(made)  # a module that was loaded again, a factory
-    _known[made.name] = made if same else None
+    _known.setdefault(made.name, {})[_place(made)] = made
 
 
 @functools.lru_cache(maxsize=1024)
@@ -387,7 +419,8 @@ def tool(
     arguments, once in the whole scope of a run. `reconcile(args, key)` asks the world what became of a call:
     ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown` says what to do where nobody
     knows: "fail" raises CallOutcomeUnknown, "ask" lets the run wait for a person. `into`, a class of yours, is what the
-    recorded JSON is turned into. `name` is what the log calls the tool; no two tools of a process may share one.
+    recorded JSON is turned into. `name` is what the log calls the tool: a run that calls two functions by one name is
+    stopped with SameName.
 
     A method says on which object it was called by that object's `runjournal_id`, which is then one of its arguments.
     """
