@@ -11,12 +11,16 @@ from runjournal.engine.failures import SameName
 
 
 class First:
+    runjournal_id = "first"
+
     @tool(name="save_it")
     def save(self, text: str) -> str:
         return f"first {text}"
 
 
 class Second:
+    runjournal_id = "second"
+
     @tool(name="save_it")
     def save(self, text: str) -> str:
         return f"second {text}"
@@ -109,13 +113,15 @@ def test_the_same_in_asyncio() -> None:
 
 
 def test_a_function_that_is_made_again_is_the_same(journal: Journal) -> None:
-    """A factory, or a module that was loaded again, makes the same function: the newest counts."""
+    """What a factory makes of the same values is one tool in a step, and of others in another step."""
 
     def agent(run: Any) -> list[str]:
         with run.step("a"):
-            return [made("one")("x"), made("two")("x")]
+            first = [made("one")("x"), made("one")("y")]
+        with run.step("b"):
+            return [*first, made("two")("x")]
 
-    assert ["one x", "two x"] == journal.run(agent)
+    assert ["one x", "one y", "two x"] == journal.run(agent)
     newest = made("three")
     assert newest is tools.known()["from_factory"]
 

@@ -298,7 +298,7 @@ def known() -> dict[str, Tool[..., Any]]:
 
 
 def claims(name: str) -> list[Tool[..., Any]]:
-    """Return the tools of this process that are named so, in the order of their making; those of one function are one."""
+    """Return the tools of this process that are named so, in the order of their making; of one function, one."""
     return list(_known.get(name, {}).values())
 
 
@@ -321,7 +321,7 @@ class Names:
 
 
 def _place(made: Tool[..., Any]) -> tuple[str, str]:
-    """Return where its function is written: the same for a module that was loaded anew, and for what a factory makes."""
+    """Return where its function is written: the same for a module that was reloaded, and for what a factory makes."""
     fn = made.fn
     return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", type(fn).__qualname__)
 
