@@ -388,10 +388,10 @@ class Ticking(Product_):
             raise
 
     def append(self, run_id: Any, events: Iterable[Any] = (), **how: Any) -> Any:
-        drafts = list(events)
+        drafts = list(events) or [draft.event for draft in run_id.drafts]  # a batch
         where = TYPES.get(drafts[0].TYPE, drafts[0].TYPE)
         self.tick(f"before {where}")
-        records = super().append(run_id, drafts, **how)
+        records = super().append(run_id, events and drafts, **how)
         self.tick(f"after {where}")
         return records
 
