@@ -390,7 +390,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
     left = [error]
     while left:  # groups may lie deeper in each other than Python's stack
         one = left.pop()
-        held = said(one, "exceptions") if isinstance(one, BaseExceptionGroup) else None
+        held = said(cast("object", one), "exceptions") if isinstance(one, BaseExceptionGroup) else None
         members = cast(
             "tuple[object, ...]", held if isinstance(held, tuple) else ()
         )  # a class of theirs may say anything
