@@ -15,14 +15,14 @@ CRASH: list[BaseException] = []
 SENT: list[int] = []
 
 
-@tool
+@tool(name="callback inner")
 def inner(x: int) -> str:
     """Its n=1 is the agent's own."""
     SENT.append(x)
     return f"inner {x}"
 
 
-@tool
+@tool(name="callback inner_async")
 async def inner_async(x: int) -> str:
     """The same, of a coroutine function."""
     SENT.append(x)
@@ -46,7 +46,7 @@ def hook(*_: Any) -> Any:
     return USE[-1]()
 
 
-@tool(reconcile=hook)
+@tool(reconcile=hook, name="callback hooked")
 def hooked(x: int) -> int:
     """Fail, as the test says; its hook is asked."""
     if CRASH:
@@ -54,7 +54,7 @@ def hooked(x: int) -> int:
     raise ValueError(x)
 
 
-@tool(into=hook)
+@tool(into=hook, name="callback parsed")
 def parsed(x: int) -> int:
     """Its result is parsed by the hook."""
     return x

@@ -54,7 +54,7 @@ def look(args: Any, key: str) -> Any:
     return tick(("happened", "found") if SENT[key] else ("did_not_happen", None))
 
 
-@tool(policy="keyed", reconcile=look)
+@tool(policy="keyed", reconcile=look, name="struck hooked")
 def hooked(x: int, *, idempotency_key: str = KEY) -> Any:
     """A keyed tool with a hook."""
     before = tick(x)
@@ -62,13 +62,13 @@ def hooked(x: int, *, idempotency_key: str = KEY) -> Any:
     return tick(before)
 
 
-@tool(policy="idempotent", into=tick)
+@tool(policy="idempotent", into=tick, name="struck parsed")
 def parsed(x: int) -> Any:
     """A tool whose result is parsed."""
     return tick(x)
 
 
-@tool(on_unknown="fail")
+@tool(on_unknown="fail", name="struck unsafe")
 def unsafe(x: int) -> Any:
     """An unsafe tool."""
     SENT[f"unsafe {x}"] += 1

@@ -21,7 +21,7 @@ class Gone(BaseException):
 LEAVES: list[BaseException] = []
 
 
-@tool
+@tool(name="left unsafe")
 def unsafe(x: int) -> int:
     """Raise what the test says, once."""
     if LEAVES:
@@ -29,7 +29,7 @@ def unsafe(x: int) -> int:
     return x
 
 
-@tool(read_only=True)
+@tool(read_only=True, name="left read")
 def read(x: int) -> int:
     """The same, of a tool that only reads."""
     if LEAVES:
@@ -37,7 +37,7 @@ def read(x: int) -> int:
     return x
 
 
-@tool
+@tool(name="left unsafe_async")
 async def unsafe_async(x: int) -> int:
     """The same, of a coroutine function."""
     if LEAVES:

@@ -31,19 +31,19 @@ def made(what: str = "tool") -> Any:
     return MAKES[-1]()
 
 
-@tool(policy="keyed")
+@tool(policy="keyed", name="kept keyed")
 def keyed(x: int = 1, *, idempotency_key: str = KEY) -> Any:
     """Make what the test says."""
     return made()
 
 
-@tool
+@tool(name="kept unsafe")
 def unsafe(x: int = 1) -> Any:
     """The same."""
     return made()
 
 
-@tool(reconcile=lambda _, __: MAKES[-1]())
+@tool(reconcile=lambda _, __: MAKES[-1](), name="kept hooked")
 def hooked(x: int = 1) -> Any:
     """Its hook says what the test says."""
     SENT.append("hooked")
