@@ -1058,7 +1058,7 @@ IDENTITY: Final = (
     ),
     Mutant(
         "the state of an owned run is dropped for others",
-        "Appender._keep",
+        "States._keep",
         "each[1] and self._owned(each[0])",
         "False",
         "recovery",

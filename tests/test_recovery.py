@@ -18,7 +18,7 @@ from runjournal.log.limits import lease_s
 from runjournal.log.owner import Moment
 from runjournal.runner import Runner
 from runjournal.testing.generate import claim
-from runjournal.writing import appender, folding
+from runjournal.writing import folding, states
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"
 
@@ -261,7 +261,7 @@ def test_an_owner_goes_on_from_the_state_of_its_queued_run(monkeypatch):
 
 def test_the_state_of_an_owned_run_outlives_those_of_others(monkeypatch):
     """While an owner is at work any number of other runs are appended to: its state is not loaded again."""
-    monkeypatch.setattr(appender, "states_cached_max", 4)
+    monkeypatch.setattr(states, "states_cached_max", 4)
     loads = counted_loads(monkeypatch)
 
     def agent(run):
@@ -310,7 +310,7 @@ def test_a_run_inside_a_step_of_another_one():
 
 def test_the_states_of_owned_runs_are_kept(monkeypatch):
     """However many runs a process has at the same time, none of them is folded again; of others the last are kept."""
-    monkeypatch.setattr(appender, "states_cached_max", 4)
+    monkeypatch.setattr(states, "states_cached_max", 4)
     loads = counted_loads(monkeypatch)
 
     async def agent(run):
@@ -325,4 +325,4 @@ def test_the_states_of_owned_runs_are_kept(monkeypatch):
         asyncio.run(journal.recover_all_async({"k": agent}, concurrency=20))
         assert 2 >= max(Counter(loads).values())
         journal.enqueue("k", run_id="more")
-        assert 4 == len(journal.ownership.appender._cache)
+        assert 4 == len(journal.ownership.appender.states._cache)

@@ -52,6 +52,7 @@ from .sqlite_place import (
     switch_to_wal,
     value,
 )
+from .sqlite_query import select
 from .sqlite_reads import SQLiteWideReads
 from .sqlite_schema import MIGRATIONS, check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
@@ -71,7 +72,6 @@ _TRIM_CHECKPOINTS: Final = (
 _HEARTBEAT: Final = (
     "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"
 )
-_READ_ONLY: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE})
 
 # Opening makes an empty file and closes it again; a connection of another thread would lose its locks by that.
 _opening = Lock()
@@ -430,24 +430,10 @@ class SQLiteStore(SQLiteWideReads):
         Raises InvalidArgument for anything else, and for what SQLite can't understand.
         """
         self._check()
-        statements = 0
-
-        def only_one(_cursor: apsw.Cursor, _text: str, _bindings: Any) -> bool:
-            nonlocal statements
-            statements += 1
-            return statements == 1
-
         with translated(self._path):
             connection = self._connect()
             try:
-                connection.execute("PRAGMA query_only = ON")
-                connection.authorizer = _authorize
-                connection.exec_trace = only_one
-                return connection.execute(query, tuple(params)).fetchall()
-            except apsw.ExecTraceAbort:
-                raise InvalidArgument("sql: expected one SELECT, got several statements") from None
-            except (apsw.AuthError, apsw.SQLError, apsw.BindingsError, apsw.ReadOnlyError) as error:
-                raise InvalidArgument(f"sql: expected a SELECT that SQLite understands: {error}") from error
+                return select(connection, query, params)
             finally:
                 self._disconnect(connection)
 
@@ -535,7 +521,3 @@ class SQLiteStore(SQLiteWideReads):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _authorize(action: int, *_names: str | None) -> int:
-    return apsw.SQLITE_OK if action in _READ_ONLY else apsw.SQLITE_DENY

@@ -85,7 +85,7 @@ class SQLiteTransaction(SQLiteReads):
         if self.failed is not None:
             raise self.failed
         try:  # each append comes by here: no detour
-            rows = self._connection.execute(HEAD_OF, (run_id,)).fetchall()
+            rows = cast("list[tuple[Any, ...]]", self._connection.execute(HEAD_OF, (run_id,)).fetchall())
         except apsw.Error as error:
             raise translate(error, self._path) from error
         return Head._make(rows[0]) if rows else None

@@ -1,20 +1,15 @@
 """The one guarded append of every writer: judge, link, encode, fold and write, all inside the store's write lock.
 
 What was read there is what is replaced, so that an append either stands behind the head it saw or writes nothing.
-
-A run has two folded states here. The owner's is read by the agent outside the lock, so that only the owner's own
-appends fold into it; what others append through the same journal is in it with the next of these. The other one is
-for the appends of everybody else, and is read nowhere but inside the lock.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -23,20 +18,16 @@ from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, loads, record
 from runjournal.log.errors import (
-    CorruptLog,
     InvalidArgument,
     NotAllowed,
     NotNewest,
-    RunNotFound,
     TooLarge,
     WrongExpectation,
 )
-from runjournal.log.guard import free, hold
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
     states_cached_max,
-    step_calls_max,
 )
 from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
@@ -44,7 +35,8 @@ from runjournal.projections.state import RunState
 
 from . import folding
 from .bounds import BOUNDS
-from .checkpoints import CheckpointPolicy, save, seal
+from .checkpoints import CheckpointPolicy
+from .states import Key, States
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +54,10 @@ class Batch:
     imported: Import | None = None
 
 
-class Cached(NamedTuple):
-    """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it.
-
-    `starts` are the bytes of the data of each tool.started, by seq, that was folded here and hasn't been asked for.
-    """
-
-    state: RunState
-    checkpointed: int
-    starts: dict[int, bytes]
-    upto: int = 0
-
-
-Key: TypeAlias = tuple[str, bool]
-"""A run, and whether it is its owner's state."""
-
-
 class Appender:
-    """Appends for one journal, and keeps the folded states of the runs that it appended to last.
+    """Appends for one journal. `states` are the folded states of the runs that it appended to last.
 
-    `owned(run_id)` says whether the run is this journal's: the owner's states of these are all kept. `_lock` is around
-    each use of the cache and around nothing that waits: the store's lock is never taken inside it.
+    `owned(run_id)` says whether the run is this journal's.
     """
 
     def __init__(
@@ -95,11 +70,8 @@ class Appender:
     ) -> None:
         self.store = store
         self._clock = clock
-        self._policy = policy
         self._process = process
-        self._owned = owned
-        self._lock = threading.RLock()
-        self._cache: OrderedDict[Key, Cached] = OrderedDict()
+        self.states = States(store, policy, owned)
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
         """Append all of these batches or nothing; return the records of each. Raises what `Journal.append` says."""
@@ -132,23 +104,23 @@ class Appender:
                     append = _Append(self, tx, batch)
                     added.setdefault(batch.run_id, 0)
                     if newest is not None and newest[0] != append.key:
-                        sealed.extend(self._sealed(newest[0], [newest[1]]))
+                        sealed.extend(self.states.due(newest[0], [newest[1]]))
                     records = append.run()
                     added[batch.run_id] += len(records)
                     newest = append.key, records[-1]
                 if newest is not None:
-                    sealed.extend(self._sealed(newest[0], [newest[1]]))
+                    sealed.extend(self.states.due(newest[0], [newest[1]]))
             except BaseException:
-                self._drop((run_id, False) for run_id in added)
+                self.states.drop((run_id, False) for run_id in added)
                 raise
 
         try:
             self.store.transact(decide, durable=True)
         except BaseException:
-            self._drop((run_id, False) for run_id in added)
+            self.states.drop((run_id, False) for run_id in added)
             raise
         for key, state, checkpoint in sealed:
-            self._save(key, state, checkpoint)
+            self.states.save(key, state, checkpoint)
         return added
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
@@ -174,9 +146,11 @@ class Appender:
                     appends.append(_Append(self, tx, batch))
                     done.append(appends[-1].run())
                 for append, records in zip(appends, done, strict=True):  # here nobody else folds on
-                    sealed.extend(self._sealed(append.key, records))
+                    sealed.extend(self.states.due(append.key, records))
             except BaseException:
-                self._drop(key for append in appends for key in append.states())  # before anybody goes on from there
+                self.states.drop(
+                    key for append in appends for key in append.states()
+                )  # before anybody goes on from there
                 raise
             return done
 
@@ -185,28 +159,15 @@ class Appender:
             appended = self.store.transact(decide, durable=durable)
             for append, records in zip(appends, appended, strict=True):
                 if not append.key[1] and any(rec.type == "tool.resolved" for rec in records):
-                    self._note_word(append.key[0], records[-1].seq)
+                    self.states.note_word(append.key[0], records[-1].seq)
             for key, state, checkpoint in sealed:
-                self._save(key, state, checkpoint)
+                self.states.save(key, state, checkpoint)
         except BaseException:
-            free(self._lock)
+            self.states.free()
             if appended is None:
-                self._drop(key for append in appends for key in append.states())
+                self.states.drop(key for append in appends for key in append.states())
             raise
         return appended
-
-    def _drop(self, keys: Iterable[Key]) -> None:
-        """Forget the states of appends that failed: they may have folded what was then not written."""
-        with self._lock:
-            for key in keys:
-                self._cache.pop(key, None)
-
-    def _note_word(self, run_id: str, seq: int) -> None:
-        """Note a word about a call: it may be of an attempt of the owner's, who must see it at once."""
-        with self._lock:
-            entry = self._cache.get((run_id, True))
-            if entry is not None:
-                self._cache[run_id, True] = entry._replace(upto=max(entry.upto, seq))
 
     def now(self) -> str:
         """Return the time of the wall clock, as events hold it."""
@@ -219,124 +180,6 @@ class Appender:
     def boottime_s(self) -> float:
         """Return the seconds since boot, where leases begin."""
         return self._clock.boottime_s()
-
-    def cached(self, tx: Transaction, head: Head, key: Key) -> RunState | None:
-        """Return the folded state at the head, if this journal has it; what others appended since is folded in."""
-        with self._lock:
-            entry = self._cache.get(key)
-        if entry is None:
-            return None
-        state = entry.state
-        try:
-            if state.seq < head.head_seq:
-                state.fold(folding.chained(tx, head.run_id, state.seq, head.head_seq, state.hash))
-            rewound = (state.seq, state.hash) != (head.head_seq, head.head_hash)
-        except CorruptLog:  # the tail follows on other events than this state's, or is damaged: a load finds out
-            rewound = True
-        if rewound:  # by a power cut
-            with self._lock:
-                self._cache.pop(key, None)
-            return None
-        return state
-
-    def load(self, tx: Transaction, head: Head, key: Key, first: e.Event | None = None) -> RunState:
-        """Return the folded state at the head, from the newest checkpoint and the tail; `first` begins a new run."""
-        if head.head_seq:
-            state, checkpointed = folding.load(self.store, tx, head.run_id, head.head_seq)
-        else:
-            queued = first if isinstance(first, e.RunQueued) else None
-            state, checkpointed = folding.begin(self.store, queued), 0
-        with self._lock:
-            self._keep(key, Cached(state, checkpointed, {}))
-        return state
-
-    def keep(self, key: Key, state: RunState, starts: dict[int, bytes]) -> None:
-        """Keep the state that an append has folded on, whatever a reader has loaded meanwhile."""
-        with self._lock:
-            entry = self._cache.get(key)
-            if entry is None or entry.state is not state:
-                self._keep(key, Cached(state, entry.checkpointed if entry else 0, starts))
-            elif starts:
-                if len(entry.starts) > step_calls_max:
-                    entry.starts.clear()
-                entry.starts.update(starts)
-
-    def start(self, key: Key, seq: int) -> bytes | None:
-        """Return the data of the tool.started at a seq, if it was folded into this state here; once."""
-        with self._lock:
-            entry = self._cache.get(key)
-            return None if entry is None else entry.starts.pop(seq, None)
-
-    def hand_over(self, run_id: str) -> None:
-        """Hand the state to a new owner: it goes on from what everybody had, never from what an owner before it had."""
-        with self._lock:
-            self._cache.pop((run_id, True), None)
-            entry = self._cache.pop((run_id, False), None)
-            if entry is not None:
-                self._keep((run_id, True), entry)
-
-    def live(self, run_id: str) -> RunState:
-        """Return the owner's state: as of its last append here, or the newest. Raises RunNotFound."""
-        try:
-            return self._live((run_id, True))
-        except BaseException:
-            free(self._lock)
-            raise
-
-    def _live(self, key: Key) -> RunState:
-        run_id = key[0]
-        with self._lock:
-            entry = self._cache.get(key)
-        if entry is not None and entry.state.seq >= entry.upto:
-            return entry.state
-        head = self.store.head(run_id)
-        if head is None:
-            raise RunNotFound(run_id)
-        state, checkpointed = folding.load(self.store, self.store, run_id, head.head_seq)
-        with self._lock:  # an append may have made a newer one since the head was read
-            entry = self._cache.get(key)
-            if entry is not None and entry.state.seq >= state.seq:
-                return entry.state
-            self._keep(key, Cached(state, checkpointed, {}, entry.upto if entry else 0))
-        return state
-
-    def _keep(self, key: Key, entry: Cached) -> None:
-        """Keep a state. If there are too many, those that came first are forgotten, but for those of owned runs."""
-        self._cache[key] = entry
-        self._cache.move_to_end(key)
-        if (over := len(self._cache) - states_cached_max) > 0:
-            old = [each for each in self._cache if each != key and not (each[1] and self._owned(each[0]))]
-            for each in old[:over]:
-                del self._cache[each]
-
-    def forget(self, run_id: str) -> None:
-        """Drop what is kept of a run that nobody owns here."""
-
-        def drop() -> None:
-            self._cache.pop((run_id, False), None)
-            if not self._owned(run_id):
-                self._cache.pop((run_id, True), None)
-
-        hold(self._lock, drop)
-
-    def _sealed(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
-        """Return the checkpoint that is due after these records, if one is, and the state that it holds."""
-        with self._lock:
-            entry = self._cache.get(key)
-        if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
-            return []
-        since = entry.state.seq - entry.checkpointed
-        for rec in records:
-            if self._policy.due(rec.type, since):
-                return [(key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash))]
-        return []
-
-    def _save(self, key: Key, state: RunState, checkpoint: Checkpoint) -> None:
-        if save(self.store, checkpoint, self._policy.keep):
-            with self._lock:
-                entry = self._cache.get(key)
-                if entry is not None and entry.state is state:  # else somebody has loaded another one meanwhile
-                    self._cache[key] = entry._replace(checkpointed=max(checkpoint.seq, entry.checkpointed))
 
 
 NO_ROWS: Final = index.Rows()
@@ -372,15 +215,15 @@ class _Append:
             return repeated
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
-        self.state = self.appender.cached(self.tx, head, self.key)
+        self.state = self.appender.states.cached(self.tx, head, self.key)
         claims = bool(batch.drafts[1:]) and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
-            self.state = self.appender.load(self.tx, head, self.key, batch.drafts[0].event)
+            self.state = self.appender.states.load(self.tx, head, self.key, batch.drafts[0].event)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
-            self.appender.keep(self.key, self.state, self.starts)
+            self.appender.states.keep(self.key, self.state, self.starts)
         if self.claims:
-            self.appender.hand_over(batch.run_id)
+            self.appender.states.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
         return records
 
@@ -405,7 +248,7 @@ class _Append:
     def facts(self) -> RunState:
         """Return the state as the events admitted so far have made it; it is loaded at the first question."""
         if self.state is None:
-            self.state = self.appender.load(self.tx, self.head, self.key).fold(self.records)
+            self.state = self.appender.states.load(self.tx, self.head, self.key).fold(self.records)
         return self.state
 
     def _write(self, gate: Gate) -> list[RecordedEvent]:
@@ -482,7 +325,7 @@ class _Append:
         """Return the args of the tool.started at a seq: of this very append, of the log, or of the run's base."""
         place = seq - self.head.head_seq - 1
         if place < 0:
-            if (data := self.appender.start(self.key, seq)) is not None:
+            if (data := self.appender.states.start(self.key, seq)) is not None:
                 return loads(data)["args"]
             return folding.args_reader(self.appender.store, self.tx, self.batch.run_id)(seq)
         draft = self.batch.drafts[place]

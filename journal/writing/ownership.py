@@ -30,12 +30,12 @@ class Ownership:
 
         Don't change it: it is no copy.
         """
-        return self.appender.live(run_id)
+        return self.appender.states.live(run_id)
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Drop what is kept of these runs in memory, after something else wrote them; an owner here keeps its own."""
         for run_id in run_ids:
-            self.appender.forget(run_id)
+            self.appender.states.forget(run_id)
 
     def filled(self, record: RecordedEvent) -> RecordedEvent:
         """Return the record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
