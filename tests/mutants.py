@@ -65,33 +65,47 @@ TWINS: Final = (
     ),
     Mutant(
         "any request gets the next recorded answer",
-        "Caller._next_answer",
+        "Caller._in_place",
         "(event.model, event.request_shape) == (target.name, wanted)",
         "event.model == target.name",
     ),
     Mutant(
         "a request that fits none is asked anew",
         "Caller.identify",
-        "call_id = (yield from self._next_answer(entry, target, args)) or call_id",
+        "call_id = yield from self._request(entry, target, args, call_id)",
         "yield from ()",
     ),
     Mutant(
         "an unfinished request is begun anew",
-        "Caller._next_answer",
-        'call.policy == "model" and call.began',
-        'call.policy == "model" and call.status != "open"',
+        "Caller._in_place",
+        "call.began and call.place == place",
+        'call.began and call.place == place and call.status != "open"',
     ),
-    Mutant("a second try is begun anew", "Caller._next_answer", 'or call.status == "open" or call.tries', ""),
-    Mutant("a second try of two attempts is begun anew", "Caller._next_answer", "or call.tries", ""),
+    Mutant(
+        "a second try is begun anew",
+        "Caller._in_place",
+        "alike and key not in entry.asked",
+        "alike and key not in entry.asked and not call.tries",
+    ),
+    Mutant(
+        "a second try of two attempts is begun anew",
+        "Caller._in_place",
+        "alike and key not in entry.asked",
+        'alike and key not in entry.asked and not (call.tries and call.status != "open")',
+    ),
     Mutant(
         "answers go by the order of their ends",
-        "Caller._next_answer",
-        "call.began, key",
-        "min((at for at, _ in call.told), default=10**9), key",
+        "Caller._in_place",
+        "call.began and call.place == place",
+        "call.began and place == 1 + sum(\n"
+        "    min((at for at, _ in each.told), default=10**9) < min((at for at, _ in call.told), default=10**9)\n"
+        "    for each in calls.values()\n"
+        "    if each.place\n"
+        ")",
     ),
     Mutant(
         "a question that failed loses its place",
-        "Caller._next_answer",
+        "Caller._in_place",
         "key not in entry.asked",
         'key not in entry.asked and call.status != "failed"',
     ),
@@ -153,7 +167,7 @@ TWINS: Final = (
     ),
     Mutant("an answer that a sent call rests on is forgotten", "Call.forget", "and self.latest > sent", ""),
     Mutant("an answer is as old as its first attempt", "Call.forget", "self.latest", "self.began"),
-    Mutant("only models are asked anew", "Call.forget", "not self.sent", 'self.policy == "model"'),
+    Mutant("only models are asked anew", "Call.forget", "not self.has_effect", 'self.policy == "model"'),
     Mutant(
         "a key's life is counted from its last attempt",
         "Calls.on_started",
@@ -190,7 +204,7 @@ TWINS: Final = (
         "steps.open is not None and steps.open.id != step_id",
         "False",
     ),
-    Mutant("each gives the done ones, too", "Context.each", "if not self.done(name, key(item))", ""),
+    Mutant("each gives the done ones, too", "Context.each", "not self.done(name, item_key)", "True"),
     Mutant("a loop on local variables goes on", "Core.stop_if_blind", "self.blind and not self.looked", "False"),
     Mutant("a loop that has looked is stopped", "Core.stop_if_blind", "and not self.looked", ""),
     Mutant("a loop in one process is stopped", "StepControl.plan_step", "and self.turns.get(name) != uses", ""),
@@ -253,8 +267,10 @@ TWINS: Final = (
     Mutant("a failure is known by what the log has by now", "Core.commit", "records[-1].seq", "self.state.seq"),
     Mutant("a no is a failure like any other", "step_failure", 'kind == "rejected"', "False"),
     Mutant("an unknown outcome is a failure like any other", "step_failure", 'kind == "unknown"', "False"),
-    Mutant("a failure that leaves the agent wrapped is handled", "left_by", "[*held, cause]", "[*held]"),
-    Mutant("a failure that leaves the agent in a group is handled", "left_by", "[*held, cause]", "[cause]"),
+    Mutant("a failure that leaves the agent wrapped is handled", "left_by", ", (cause, False)", ""),
+    Mutant(
+        "a failure that leaves the agent in a group is handled", "left_by", "*((each, itself) for each in held),", ""
+    ),
     Mutant(
         "a failure that leaves the agent late is handled",
         "Steps.tried_anew",
@@ -398,12 +414,12 @@ OURS: Final = (
         "verdict",
     ),
     Mutant("recover knows no tool of today", "recover", "tool_today(call.tool)", "None", "verdict"),
-    Mutant("a key lives for ever", "key_lives", "and now < call.key_expires_at", ""),
+    Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
     Mutant(
         "a tool that changes its arguments changes the next attempt", "Sender._send.body", "copy.deepcopy(args)", "args"
     ),
-    Mutant("a hook that changes its arguments changes the call", "Caller.verdict", "copy.deepcopy(args)", "args", GAPS),
+    Mutant("a hook that changes its arguments changes the call", "Sender.word", "copy.deepcopy(args)", "args", GAPS),
     Mutant(
         "no look at the lease before a transaction",
         "Sender._transact",
@@ -522,21 +538,21 @@ OURS: Final = (
     ),
     Mutant(
         "a class's name makes a no",
-        "error_of",
+        "_error_of",
         "isinstance(first, Rejected)",
         'type(first).__name__ == "Rejected"',
         GAPS,
     ),
     Mutant(
         "a class's name makes an unknown outcome",
-        "error_of",
+        "_error_of",
         "isinstance(first, CallOutcomeUnknown)",
         'type(first).__name__ == "CallOutcomeUnknown"',
         GAPS,
     ),
     Mutant(
         "a group is transient if one of it is",
-        "error_of",
+        "_error_of",
         "all(is_transient(leaf) for leaf in every)",
         "any(is_transient(leaf) for leaf in every)",
         GAPS,
@@ -633,7 +649,7 @@ OURS: Final = (
         "pass",
         GAPS,
     ),
-    Mutant("a tool may write to its run", "Core.alive", "IN_TOOL.get() is self", "False", STORIES),
+    Mutant("a tool may write to its run", "Core.not_in_tool", "IN_TOOL.get() is self", "False", STORIES),
     Mutant(
         "a thread that outlives its step writes to the next one",
         "StepControl.inside",
@@ -738,7 +754,9 @@ OURS: Final = (
     Mutant("the agent may return while a step is open", "Runner._drive", "steps.entry is not None", "False", GAPS),
     # Threads.
     Mutant("a step doesn't wait for its threads", "SyncDriver._join", "thread.join()", "pass", THREADS),
-    Mutant("a mistake in a thread is lost with it", "Run.thread.work", "self._core.stop(mistake)", "pass", THREADS),
+    Mutant(
+        "a mistake in a thread is lost with it", "Run.thread.work", "self._core.stop(stop or error)", "pass", THREADS
+    ),
     Mutant(
         "a lock is held during a body",
         "SyncDriver.perform",
@@ -878,7 +896,7 @@ OURS: Final = (
     Mutant(
         "a step that fails leaves its calls in flight",
         "StepBlock._leave",
-        "await driver.break_step(self._entry)",
+        "await driver.break_step(self._entry, error)",
         "",
         TASKS,
     ),
@@ -938,8 +956,8 @@ OURS: Final = (
     Mutant(
         "asyncio's each gives the done ones, too",
         "Context.each",
-        "if not self.done(name, key(item))",
-        f"if {ON_A_LOOP} or not self.done(name, key(item))",
+        "not self.done(name, item_key)",
+        f"{ON_A_LOOP} or not self.done(name, item_key)",
         GAPS,
     ),
 )
@@ -1028,7 +1046,7 @@ IDENTITY: Final = (
         "engine_records",
     ),
     Mutant("an item that is there twice is left out", "Context.each", "if str(item_key) in seen:", "if False:"),
-    Mutant("a list that got lost is one without items", "Context.each", "self.steps.had_no_items(name)", "pass"),
+    Mutant("a list that got lost is one without items", "Context.each", "self._steps.had_no_items(name)", "pass"),
     Mutant("a list is lost though its steps are passed", "StepControl._goes", "self.emptied.discard(name)", "pass"),
     Mutant(
         "a run ends without the list that it lost", "StepControl.stop_if_step_left", "self.stop_if_emptied()", "pass"
