@@ -630,7 +630,7 @@ def events_page() -> Iterator[str]:
         ("digest", "SHA-256 as 64 hex digits, small letters"),
         (
             "any JSON value",
-            f"null, true, false, 64-bit integers, finite floats, text, lists and objects, at most {limits.json_depth_max} levels deep",
+            f"null, true, false, 64-bit integers, finite floats, text, lists and objects, at most {limits.json_depth_max - 1} levels deep",
         ),
     ]
     yield from table(("word", "meaning"), rows2)

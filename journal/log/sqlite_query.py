@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 
@@ -31,7 +31,7 @@ def select(connection: apsw.Connection, query: str, params: Sequence[Any]) -> li
     connection.authorizer = _authorize
     connection.exec_trace = only_one
     try:
-        return connection.execute(query, tuple(params)).fetchall()
+        return cast("list[tuple[Any, ...]]", connection.execute(query, tuple(params)).fetchall())
     except apsw.ExecTraceAbort:
         raise InvalidArgument("sql: expected one SELECT, got several statements") from None
     except (apsw.AuthError, apsw.SQLError, apsw.BindingsError, apsw.ReadOnlyError) as error:
