@@ -322,7 +322,13 @@ def _call(event: AnyStart) -> Call:
     if isinstance(event, e.ModelStarted):
         return Call(event.model, "model", "")
     return Call(
-        event.tool, event.policy, "", event.read_only, event.on_unknown, provider_call_id=event.provider_call_id
+        event.tool,
+        event.policy,
+        "",
+        event.read_only,
+        event.on_unknown,
+        provider_call_id=event.provider_call_id,
+        own_key=event.own_key,
     )
 
 

@@ -173,14 +173,17 @@ def _step(rng: random.Random, state: RunState) -> Written:
 
 
 def _call(rng: random.Random, state: RunState) -> Written:
-    again = sorted(key for key, call in state.calls.known.items() if not (call.sent and call.status == "completed"))
+    ended = {
+        key for key, call in state.calls.known.items() if call.status == "completed" and (call.sent or call.own_key)
+    }
+    again = sorted(state.calls.known.keys() - ended)
     call_id = rng.choice(again) if again and rng.random() < 0.5 else f"{rng.choice('cccm')}{state.seq}"  # noqa: PLR2004
     known = state.calls.known.get(call_id)
     if call_id.startswith("m"):
         return event(
             rng, e.ModelStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1
         ), state.status.epoch
-    fixed: dict[str, Any] = {"policy": known.policy, "tool": known.tool} if known else {}
+    fixed: dict[str, Any] = {"policy": known.policy, "tool": known.tool, "own_key": known.own_key} if known else {}
     return event(
         rng, e.ToolStarted, call_id=call_id, attempt=known.attempt + 1 if known else 1, **fixed
     ), state.status.epoch
