@@ -406,6 +406,7 @@ OURS: Final = (
     ),
     Mutant("a failure that isn't transient is tried again", "Sender._failed", "transient and", ""),
     Mutant("an ask tries for ever", "Sender._failed", "call.tries + 1 < tries_max", "True"),
+    Mutant("an ask tries once more", "Sender._failed", "call.tries + 1 < tries_max", "call.tries < tries_max"),
     Mutant(
         "a key that today's tool drops is relied on",
         "judge",

@@ -1,6 +1,6 @@
 """Steps: which one is asked for, whether it may be entered, and how it ends.
 
-The rules: engine.md S1 to S12, and engine.md F2 for failures that are told again.
+The rules: engine.md S1 to S14, and engine.md F2 for failures that are told again.
 """
 
 from __future__ import annotations
