@@ -1334,9 +1334,9 @@ def test_d_a_stop_that_is_found_before_the_agent_is_called(what: str):
     lab.boot()
     append = lab.journal.append
 
-    def late(run_id: Any, events: Any, **how: Any) -> Any:
+    def late(run_id: Any, events: Any = (), **how: Any) -> Any:
         done = append(run_id, events, **how)
-        if events[-1].TYPE == "run.claimed":
+        if done[-1].type == "run.claimed":
             if what == "fenced":
                 lab.outside().claim("r")
             else:
