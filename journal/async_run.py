@@ -37,6 +37,7 @@ class AsyncDriver:
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
+        self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append
         self._waiters: list[asyncio.Future[None]] = []
         self._settling = 0
         self.loop = asyncio.get_running_loop()

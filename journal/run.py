@@ -35,6 +35,7 @@ class SyncDriver:
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
+        self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append
         self.lock = threading.Condition(threading.RLock())
         self.threads: set[threading.Thread] = set()
         self.left: list[Exception] = []  # what has left those of them that the step hasn't been told of
@@ -236,7 +237,7 @@ class Run(Context):
 
         Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
-        result: R = self._parts.drive(self._call(tool, args, kwargs))
+        result: R = finished(self._core.drive(self._caller.call(*self._bound(tool, args, kwargs))))
         return result
 
     def parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> list[Any]:

@@ -148,12 +148,8 @@ class Calls:
             return None
         completed = call.status == "completed"
         is_open = not completed and call.ended < call.attempt
-        return CallFacts(
-            call.attempt, is_open, call.unresolved, tuple(call.maybe), call.policy, completed, call.unusable
-        )
-
-    def _counts(self, call: Call) -> Counts:
-        return self.models if call.policy == "model" else self.tools
+        unresolved = bool(call.maybe) and not completed  # as `Call.unresolved`: each append about it comes by here
+        return CallFacts(call.attempt, is_open, unresolved, tuple(call.maybe), call.policy, completed, call.unusable)
 
     # Folding.
 
@@ -173,7 +169,7 @@ class Calls:
         elif isinstance(event, e.ToolStarted):
             _tighten(call, event)
             call.own_key = call.own_key or event.own_key
-        counts = self._counts(call)
+        counts = self.models if call.policy == "model" else self.tools
         if not call.latest:
             counts.started += 1
         elif call.status in ("completed", "new"):  # new: its result was forgotten
@@ -249,7 +245,7 @@ class Calls:
         """Count the call by its newest end; one that is known to be completed stays so."""
         if call.status == "completed":
             return
-        counts = self._counts(call)
+        counts = self.models if call.policy == "model" else self.tools
         counts.failed += (status != "completed") - (call.status in ("failed", "unknown"))
         counts.completed += status == "completed"
         call.status, call.value_seq = status, seq

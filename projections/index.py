@@ -5,6 +5,7 @@ The guarded append writes them beside the events; `db rebuild` makes them again;
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +14,6 @@ import orjson
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, RecordedEvent
-from runjournal.log.codec import digest_of
 from runjournal.log.store import Effect, StepEnd, Unknown
 
 from .state import RunState
@@ -75,4 +75,6 @@ def args_sha256(args: object) -> str:
     It tells whether two calls are the same one. Equal args are the same in whatever order; the args themselves keep
     theirs.
     """
-    return args.sha256 if isinstance(args, BlobRef) else digest_of(orjson.dumps(args, option=orjson.OPT_SORT_KEYS))
+    if isinstance(args, BlobRef):
+        return args.sha256
+    return hashlib.sha256(orjson.dumps(args, option=orjson.OPT_SORT_KEYS)).hexdigest()

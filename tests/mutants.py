@@ -59,8 +59,8 @@ TWINS: Final = (
     Mutant(
         "n = 1 + the equal calls that are completed or open",
         "Caller.free_id",
-        "n, scope = 1, self.core.state.status.scope",
-        "scope = self.core.state.status.scope\n"
+        "n, scope = 1, self.core.lineage.scope",
+        "scope = self.core.lineage.scope\n"
         "n = 1 + sum(call_key(scope, entry.step, what, args, k) in entry.busy for k in range(1, 9))",
     ),
     Mutant(
@@ -653,14 +653,14 @@ OURS: Final = (
     Mutant("a tool may write to its run", "Core.not_in_tool", "IN_TOOL.get() is self", "False", STORIES),
     Mutant(
         "a thread that outlives its step writes to the next one",
-        "StepControl.inside",
+        "StepControl.here",
         'entry.open and getattr(context, "entry", None) is entry',
         f'(not {CORE_ON_A_LOOP} or (entry.open and getattr(context, "entry", None) is entry))',
         THREADS,
     ),
     Mutant(
         "a task that outlives its step writes to the next one",
-        "StepControl.inside",
+        "StepControl.here",
         'entry.open and getattr(context, "entry", None) is entry',
         f'({CORE_ON_A_LOOP} or (entry.open and getattr(context, "entry", None) is entry))',
         TASKS,
@@ -709,7 +709,9 @@ OURS: Final = (
         "",
         REPLACED,
     ),
-    Mutant("a lost WAL is none of its business", "Files.check", "inode(name) != its", "False", REPLACED),
+    Mutant(
+        "a lost WAL is none of its business", "Files.check", "now != its", "now != its and name == self._path", REPLACED
+    ),
     Mutant("an owner looks at nothing but its clock", "Leases.ensure", "self._renew(run_id, epoch)", "True", GAPS),
     Mutant("a lease is anybody's", "Runner.check_lease", "not ours", "False", GAPS),
     Mutant(

@@ -9,6 +9,8 @@ import pytest
 
 from runjournal.async_journal import AsyncJournal
 from runjournal.async_run import AsyncDriver, AsyncRun
+from runjournal.engine.commands import Append
+from runjournal.engine.tools import tool
 from runjournal.journal import Journal
 from runjournal.run import Run, SyncDriver
 
@@ -43,6 +45,36 @@ def test_what_may_wait_is_awaited_in_one_and_blocks_in_the_other(name: str) -> N
     """A verb that may wait is a coroutine function of the asyncio run, and a plain one of the other."""
     assert not inspect.iscoroutinefunction(getattr(Run, name))
     assert inspect.iscoroutinefunction(inspect.unwrap(getattr(AsyncRun, name)))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_driver_may_be_asked_for_each_append(waits: bool) -> None:
+    """What a verb does is the same whether its driver appends at once or performs each append as a command."""
+    performed = list[Any]()
+
+    @tool
+    def pay() -> int:
+        return 1
+
+    def agent(run: Run) -> int:
+        driver = run._driver
+        perform = driver.perform
+
+        async def noted(command: Any) -> Any:
+            performed.append(type(command))
+            return await perform(command)
+
+        driver.perform = noted  # type: ignore[method-assign]
+        if waits:
+            driver.at_once = None
+        with run.step("a"):
+            return run.call(pay)
+
+    with Journal.open("memory:") as journal:
+        assert 1 == journal.run(agent, run_id="r")
+        types = [each.type for each in journal.events("r")]
+    assert waits == (Append in performed)
+    assert ["step.started", "tool.started", "tool.completed", "step.completed", "run.completed"] == types[-5:]
 
 
 def test_an_asyncio_journal_has_every_verb_of_a_journal() -> None:

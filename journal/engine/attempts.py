@@ -73,9 +73,10 @@ class Sender:
         intent = target.started(call_id, args, attempt, self.core.lineage.clock)
         if isinstance(intent, e.ModelStarted):
             intent = replace(intent, place=entry.places.get(call_id))
-        now = self.core.lineage.moment()
-        if isinstance(intent, e.ToolStarted) and intent.key_expires_at is not None and now.boot_id:
-            intent = replace(intent, key_born={"boot_id": now.boot_id, "boottime_s": now.boottime_s})
+        if isinstance(intent, e.ToolStarted) and intent.key_expires_at is not None:
+            now = self.core.lineage.moment()
+            if now.boot_id:
+                intent = replace(intent, key_born={"boot_id": now.boot_id, "boottime_s": now.boottime_s})
         yield from self.core.append(intent)
         return attempt
 
@@ -181,7 +182,7 @@ class Sender:
         def body() -> Any:
             core.lineage.check_lease(core.epoch)
             reached.append(True)
-            return as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id))
+            return as_tool(core, target.invoke, copy.deepcopy(args), call_id)
 
         def late(ended: Ended) -> None:
             self.bodies[call_id] -= 1

@@ -71,7 +71,7 @@ class Caller:
         call_id = yield from self.identify(entry, target, args, own_key)
         entry.asks[call_id] += 1
         self.core.driver.settle()
-        if (outcome := (yield from self._shared(entry, call_id, target))) is not LIVE:
+        if call_id in entry.shared and (outcome := (yield from self._shared(entry, call_id, target))) is not LIVE:
             return self.parsed(target, outcome)
         if own_key:
             entry.shared[call_id] = []
@@ -81,8 +81,9 @@ class Caller:
             entry.busy.pop(call_id, None)
             self._share(entry, call_id, None, error)
             raise
-        self._share(entry, call_id, value)
-        return self.parsed(target, value)
+        if own_key:
+            self._share(entry, call_id, value)
+        return value if target.into is None else self.parsed(target, value)
 
     def _shared(self, entry: Entry, call_id: str, target: Target) -> Verb[Any]:
         """Return the outcome of a call in flight with the same key of its own: both askers get it.
@@ -259,7 +260,7 @@ class Caller:
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
         """Return the id of a call or a question: equal ones are told apart by n."""
-        n, scope = 1, self.core.state.status.scope
+        n, scope = 1, self.core.lineage.scope
         while (call_id := call_key(scope, entry.step, what, args, n)) in entry.busy:
             n += 1
         return call_id
@@ -303,15 +304,17 @@ class Caller:
                 self.order.tell(entry, at)
             if not cut:
                 return self.value_at(at)
-        if (word := entry.word(call_id)) is not None:
+        if entry.script and (word := entry.word(call_id)) is not None:
             yield from self.order.turn(entry, word, call_id)
             self.order.tell(entry, word)
         verdict = yield from self.verdict(call_id, target, args)
+        if verdict == "run":
+            return LIVE
         call = core.state.calls.known.get(call_id)
         if verdict == "recorded":
             known = call.value_seq if call is not None and call.status == "completed" else None
             return self.value_at(known) if known else self._effect_value(call_id)
-        if verdict == "run" or call is None:
+        if call is None:
             return LIVE
         if verdict == "ask":
             return PERSON

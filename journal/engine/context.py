@@ -276,7 +276,7 @@ class Context:
         bound = tool.bind(args, kwargs)
         target = ToolTarget(tool)
         self._core.driver.check(target)
-        return target, bound, tool.own_key(bound)
+        return target, bound, tool.own_key(bound) if tool.key else ""
 
     def _call(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verb[Any]:
         return self._caller.call(*self._bound(tool, args, kwargs))

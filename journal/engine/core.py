@@ -105,7 +105,8 @@ class Core:
             self.stop(self.refused)
         if self.stopped is not None:
             raise f.anew(self.stopped)
-        self.not_in_tool()
+        if IN_TOOL.get() is not None:
+            self.not_in_tool()
 
     def not_in_tool(self) -> None:
         """Raise ToolUsesRun in a tool of this run, or in a function that the run calls by itself."""
@@ -158,7 +159,11 @@ class Core:
         self.alive()
         if self.blind and events[0].TYPE not in ("step.failed", "signal.taken"):
             self.stop_if_blind(events[0].TYPE)
-        return (yield from self.record(*events))
+        try:  # as `record` does
+            return (yield from self.commit(Append(events)))
+        except StoreError as error:
+            self.stop(error)
+            raise
 
     def record(self, *events: Event) -> Verb[int]:
         """Append what has happened, even if the run was stopped meanwhile.
@@ -172,9 +177,20 @@ class Core:
             raise
 
     def commit(self, append: Append) -> Verb[int]:
-        """Append as the owner; return the place of the last event. A stop that is found here stops the run."""
+        """Append as the owner; return the place of the last event. A stop that is found here stops the run.
+
+        A driver that appends at once is asked directly: nobody up the verb has to be resumed for that.
+        """
+        records: list[RecordedEvent]
         try:
-            records: list[RecordedEvent] = yield append
+            if (at_once := self.driver.at_once) is None:
+                records = yield append
+            else:
+                self._reader, self._state = 0, None  # as at any command, see `drive`
+                try:
+                    records = at_once(append.events)
+                finally:
+                    self._reader = get_ident()
         except StaleEpoch as error:
             self.stop(f.Fenced(str(error)))
             raise f.Fenced(str(error)) from error

@@ -6,9 +6,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from runjournal.log.base import Event, RecordedEvent
+
 from . import failures as f
 from .callees import Target
-from .commands import Command
+from .commands import Command, Made
 from .script import Entry
 
 T = TypeVar("T")
@@ -29,6 +31,11 @@ class Driver(Protocol):
     @property
     def lock(self) -> AbstractContextManager[object]:
         """Return the lock that is held while a verb runs; a command may let go of it."""
+        ...
+
+    @property
+    def at_once(self) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]] | None:
+        """Return what appends as the owner without waiting; None if `perform` has to be asked, which may wait."""
         ...
 
     async def perform(self, command: Command) -> Any:

@@ -49,8 +49,9 @@ class RunSource(Protocol):
     clock: Clock
     process: Process
 
-    def live(self, run_id: str) -> RunState:
-        """Return the folded state of a run that this process owns."""
+    @property
+    def live(self) -> Callable[[str], RunState]:
+        """Return what returns the folded state of a run that this process owns."""
         ...
 
     def filled(self, record: RecordedEvent) -> RecordedEvent:
@@ -81,7 +82,9 @@ class Lineage:
         self._filled = source.filled
         self.state: Callable[[], RunState] = partial(source.live, run_id)
         """The folded state, as of this process's last append."""
-        self.offset = self.state().offset  # the number of events of the bases
+        state = self.state()
+        self.offset = state.offset  # the number of events of the bases
+        self.scope = state.status.scope  # a run keeps it for ever
         self._parts = list(self._walk())
 
     def _walk(self) -> Iterator[Segment]:
@@ -151,7 +154,7 @@ class Lineage:
 
     def effect(self, key: str) -> Effect | None:
         """Return the call that isn't idempotent and has happened under this key, in the line's scope; else None."""
-        return self._store.effect(self.state().status.scope, key)
+        return self._store.effect(self.scope, key)
 
     # Steps.
 

@@ -64,7 +64,8 @@ class TellingOrder:
         """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
         if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls):
             self.core.alive()
-            self.core.stop_if_blind(where)
+            if self.core.blind:
+                self.core.stop_if_blind(where)
             return
         entry.held.add(call_id)
         try:

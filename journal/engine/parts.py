@@ -63,7 +63,7 @@ class RunParts:
     def note(self, event: Event) -> None:
         """Append an event of the context to the overlay of the open step. Raises NotInStep."""
         self.core.alive()
-        if not self.steps.inside:
+        if self.steps.here is None:
             raise f.NotInStep("messages, memory and plan are written inside a step: `with run.step(name):`")
         self.drive(self.core.append(event))
 

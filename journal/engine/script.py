@@ -57,15 +57,21 @@ class Entry:
     def told(self, at: int) -> None:
         """Note that this end has been told."""
         if self.script:
-            self.script = [line for line in self.script if line.kind == "ask" or line.at != at]
+            left: list[ScriptItem] = []
+            for line in self.script:
+                if line.kind == "ask" or line.at != at:
+                    left.append(line)  # noqa: PERF401 - each call comes by here: a comprehension is a frame
+            self.script = left
 
     def before(self, at: float) -> list[ScriptItem]:
         """Return what of the log comes before this and hasn't been gone through."""
         if not self.script:
             return []
-        return [
-            line for line in self.script if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth)
-        ]
+        found: list[ScriptItem] = []
+        for line in self.script:
+            if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth):
+                found.append(line)  # noqa: PERF401 - as above
+        return found
 
     def word(self, call_id: str) -> int | None:
         """Return where the log holds an answer, or somebody's word, about this."""

@@ -85,13 +85,14 @@ class StepControl:
     @property
     def inside(self) -> bool:
         """Return whether this context is that of the open step."""
-        entry, context = self.entry, TOOL_CONTEXT.get()
-        return entry is not None and entry.open and getattr(context, "entry", None) is entry
+        return self.here is not None
 
     @property
     def here(self) -> Entry | None:
         """Return the step of this context, None outside any."""
-        return self.entry if self.inside else None
+        entry, context = self.entry, TOOL_CONTEXT.get()
+        mine = entry is not None and entry.open and getattr(context, "entry", None) is entry
+        return entry if mine else None
 
     def plan_do(self, name: str, key: str | int | None) -> tuple[str, bool]:
         """Return the id of a `do`, and whether it is complete. Raises what the agent has handled of it, once each."""

@@ -70,11 +70,11 @@ IN_TOOL: contextvars.ContextVar[object] = contextvars.ContextVar("runjournal_in_
 """The core of the run whose tool runs in this context: it may read that run, nothing else."""
 
 
-def as_tool(core: object, body: Callable[[], Any]) -> Any:
+def as_tool(core: object, body: Callable[..., Any], *args: Any) -> Any:
     """Run the body of a tool, or begin its coroutine, as one that may only read."""
     token = IN_TOOL.set(core)
     try:
-        result = body()
+        result = body(*args)
     finally:
         IN_TOOL.reset(token)
     return _marked(core, result) if inspect.isawaitable(result) else result
@@ -185,12 +185,13 @@ class Tool(Generic[P, R_co]):
         Raises TypeError as the function itself would, Unstorable for what can't be stored, InvalidArgument for a method
         of an object of which nothing says which one it is.
         """
-        bound = _signature(self.fn).bind(*self._before(), *args, **kwargs)
+        before, signature = self._before(), _signature(self.fn)
+        bound = signature.bind(*before, *args, **kwargs)
         bound.apply_defaults()
         given = dict(bound.arguments)
-        for name in self._own_parameters():
+        for name in (*list(signature.parameters)[: len(before)], KEY_PARAMETER):
             given.pop(name, None)
-        for parameter in _signature(self.fn).parameters.values():
+        for parameter in signature.parameters.values():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 given[parameter.name] = list(given.get(parameter.name, ()))
         stored: dict[str, Json] = plain(given)
@@ -200,7 +201,9 @@ class Tool(Generic[P, R_co]):
         """Run the body with recorded args; return its result, or its coroutine."""
         signature = _signature(self.fn)
         positional: list[Any] = [*self._before(tx)]
-        named = {name: value for name, value in args.items() if self.instance is None or name != self._receiver()}
+        named = dict(args)
+        if self.instance is not None:
+            named.pop(self._receiver(), None)
         for parameter in list(signature.parameters.values())[len(positional) :]:
             if parameter.name == KEY_PARAMETER:
                 named[KEY_PARAMETER] = key
@@ -225,10 +228,6 @@ class Tool(Generic[P, R_co]):
     def _receiver(self) -> str:
         """The name of a method's first parameter."""
         return next(iter(_signature(self.fn).parameters))
-
-    def _own_parameters(self) -> list[str]:
-        names = list(_signature(self.fn).parameters)[: len(self._before())]
-        return [*names, KEY_PARAMETER]
 
     def own_key(self, args: Mapping[str, Json]) -> str:
         """The call's own key, "" if the tool has none. Raises InvalidArgument if the args make none."""
@@ -314,10 +313,10 @@ class Names:
         `in_step` are those that the open step has called: there, functions made anew over other values are others, too.
         """
         first = self._called.setdefault(made.name, made)
-        if _place(first) != _place(made):
+        if first is not made and _place(first) != _place(made):
             return same_name(first, made)
         first = in_step.setdefault(made.name, made)
-        return None if same_function(first.fn, made.fn) else same_name(first, made)
+        return None if first is made or same_function(first.fn, made.fn) else same_name(first, made)
 
 
 def _place(made: Tool[..., Any]) -> tuple[str, str]:

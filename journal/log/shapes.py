@@ -76,7 +76,7 @@ class Text:
     def check(self, value: Any, path: str) -> None:
         if type(value) is not str or (self.pattern and re.fullmatch(self.pattern, value) is None):
             raise refuse(path, self.what, value)
-        if not is_unicode(value):
+        if not (value.isascii() or is_unicode(value)):
             raise refuse(path, "text that is valid Unicode, without a lone surrogate", value)
 
     def schema(self) -> dict[str, Any]:
@@ -89,7 +89,8 @@ class Name:
 
     def check(self, value: Any, path: str) -> None:
         """See Shape."""
-        if type(value) is not str or not 0 < len(value) <= name_chars_max or "\0" in value or not is_unicode(value):
+        sound = type(value) is str and 0 < len(value) <= name_chars_max and "\0" not in value
+        if not sound or not (value.isascii() or is_unicode(value)):
             raise refuse(path, f"a name of 1 to {name_chars_max} characters of Unicode without NUL", value)
 
     def schema(self) -> dict[str, Any]:

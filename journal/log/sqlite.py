@@ -225,7 +225,8 @@ class SQLiteStore(SQLiteWideReads):
 
     def _write(self, work: Callable[[apsw.Connection], T], *, durable: bool) -> T:
         """Do a piece of work in a transaction. An interrupt at any point leaves neither it nor the lock behind."""
-        self._check()
+        if self._closed or os.getpid() != self._pid:
+            self._check()
         if self._owner == get_ident():
             raise StoreError(f"{self._path}: transact was called inside transact; write through its transaction")
         try:
@@ -264,7 +265,7 @@ class SQLiteStore(SQLiteWideReads):
         if not self._lock.acquire(blocking=False):
             return  # it is another thread's
         try:
-            if not self._closed:
+            if not self._closed and self._writer.in_transaction:
                 self._roll_back()
         finally:
             self._owner = 0
@@ -376,13 +377,15 @@ class SQLiteStore(SQLiteWideReads):
 
     def check_place(self) -> None:
         """Raise StoreReplaced if a file of the store was deleted, moved or replaced since it was opened."""
-        self._check()
+        if self._closed or os.getpid() != self._pid:
+            self._check()
         self._files.check()
 
     # Reading.
 
     def _use(self, use: Callable[[apsw.Connection], T]) -> T:
-        self._check()
+        if self._closed or os.getpid() != self._pid:
+            self._check()
         try:
             connection = self._idle.pop()
         except IndexError:

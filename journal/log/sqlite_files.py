@@ -43,6 +43,7 @@ class Files:
         self._real = os.path.realpath(path)
         self._main = inode(path)
         self._beside = [(f"{self._real}{suffix}", inode(f"{self._real}{suffix}")) for suffix in _BESIDE]
+        self._all = [(path, self._main), *self._beside]
         if self._main is None or self._main != before:
             raise self._replaced(path, "while it was being opened")
         self.identity = (self._real, *self._main)
@@ -52,15 +53,23 @@ class Files:
 
     def check(self, after: str = "") -> None:
         """Raise StoreReplaced unless each name means the file that is open; `after` says what has been done before."""
-        if inode(self._path) != self._main:
-            raise self._replaced(self._path, after)
-        for name, its in self._beside:
-            if inode(name) != its:
+        for name, its in self._all:  # each append comes by here: no detour by `inode`
+            try:
+                found = os.stat(name)  # noqa: PTH116 - as there
+                now = (found.st_dev, found.st_ino)
+            except OSError:
+                now = None
+            if now != its:
                 raise self._replaced(name, after)
 
     def check_main(self) -> None:
         """The same for the database alone: before a transaction, which is checked as a whole at its end."""
-        if inode(self._path) != self._main:
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - as in `inode`
+            now = (found.st_dev, found.st_ino)
+        except OSError:
+            now = None
+        if now != self._main:
             raise self._replaced(self._path, "")
 
     def may_close(self) -> bool:

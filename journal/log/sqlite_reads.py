@@ -150,7 +150,7 @@ class SQLiteReads(ABC):
 
     def _rows(self, query: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._use(partial(fetch, query=query, params=params))
+            return self._use(partial(fetched, query=query, params=params))
         except apsw.Error as error:
             raise translate(error, self._path) from error
 

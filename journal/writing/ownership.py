@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from runjournal.log.base import RecordedEvent
 from runjournal.log.owner import Process
@@ -24,13 +24,8 @@ class Ownership:
         self.process = process
         self.leases = Leases(store, store.clock)
         self.appender = appender(store, store.clock, policy, process, self.leases.holds)
-
-    def live(self, run_id: str) -> RunState:
-        """Return the folded state of a run that is owned here, as of the owner's last append.
-
-        Don't change it: it is no copy.
-        """
-        return self.appender.states.live(run_id)
+        self.live: Callable[[str], RunState] = self.appender.states.live
+        """The folded state of a run that is owned here, as of the last append of its owner: no copy, leave it be."""
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Drop what is kept of these runs in memory, after something else wrote them; an owner here keeps its own."""

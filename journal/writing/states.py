@@ -130,17 +130,17 @@ class States:
     def live(self, run_id: str) -> RunState:
         """Return the owner's state: as of its last append here, or the newest. Raises RunNotFound."""
         try:
-            return self._live((run_id, True))
+            with self._lock:
+                entry = self._cache.get((run_id, True))
+            if entry is not None and entry.state.seq >= entry.upto:
+                return entry.state
+            return self._newest((run_id, True))
         except BaseException:
             free(self._lock)
             raise
 
-    def _live(self, key: Key) -> RunState:
+    def _newest(self, key: Key) -> RunState:
         run_id = key[0]
-        with self._lock:
-            entry = self._cache.get(key)
-        if entry is not None and entry.state.seq >= entry.upto:
-            return entry.state
         head = self.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
