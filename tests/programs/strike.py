@@ -82,7 +82,7 @@ class Measure(NamedTuple):
     other_calls: int
 
 
-# ------------------------------------------------------------------------------------------------------------ in a child
+# ---------------------------------------------------------------------------------------------------- in a child
 
 
 class TellingAppender(Appender):
@@ -108,7 +108,7 @@ class Telling(AsyncJournal):
 
 
 class Tracing:
-    """Raises KeyboardInterrupt `opcode` bytecodes behind the call of number `call` of a kind of thread; counts calls."""
+    """Raises KeyboardInterrupt `opcode` bytecodes behind the call of number `call` in a kind of thread."""
 
     def __init__(self, call: int = -1, opcode: int = 0, *, other: bool = False) -> None:
         self.call, self.opcode, self.other = call, opcode, other
@@ -171,7 +171,9 @@ def an_interrupt_for_somebody(delay_s: float, rng: random.Random, where: list[st
     at_work = {
         ident: frame
         for ident, frame in sys._current_frames().items()
-        if any(name in place for place in places(frame) for name in ("struck_agent", "run.py", "core.py", "attempts.py"))
+        if any(
+            name in place for place in places(frame) for name in ("struck_agent", "run.py", "core.py", "attempts.py")
+        )
     }
     at_work.pop(threading.get_ident(), None)
     if at_work:
@@ -206,13 +208,21 @@ class Life:
             measured = [time.monotonic() - began, s.OUTSIDE.writes, tracing.calls[False], tracing.calls[True]]
             if strike is not None and not strike.kind.startswith("kill"):
                 self.tell(struck=said == "interrupted" or bool(where), said=said, where=where)
-                while os.read(self.orders, 1) == b"g":
-                    said, _ = self.attempt(journal, run_id, None, None, Tracing(), seed)
-                    self.tell(said=said)
+                rng = random.Random(seed)
+                while (what := os.read(self.orders, 1)) in {b"g", b"t"}:
+                    again, tracing = None, Tracing()
+                    if what == b"t" and measure is not None:
+                        other = rng.random() < 0.5 and measure.other_calls > 0
+                        calls_made = measure.other_calls if other else measure.main_calls
+                        again = Strike("trace-other" if other else "trace-main", 0)
+                        tracing = Tracing(1 + int(rng.random() ** 2 * calls_made), rng.randint(1, 60), other=other)
+                    said, where = self.attempt(journal, run_id, again, None, tracing, seed)
+                    kind = again.kind if again else ""
+                    self.tell(struck=said == "interrupted" or bool(where), said=said, where=where, kind=kind)
                 return
         self.tell(said=said, measured=measured)
 
-    def attempt(
+    def attempt(  # noqa: PLR0917 - all that is known of a strike
         self,
         journal: Telling,
         run_id: str,
@@ -227,7 +237,9 @@ class Life:
             try:
                 if strike is not None and measure is not None and strike.kind == "async":
                     delay_s, rng = strike.at * measure.seconds, random.Random(seed)
-                    watcher = threading.Thread(target=an_interrupt_for_somebody, args=(delay_s, rng, where), daemon=True)
+                    watcher = threading.Thread(
+                        target=an_interrupt_for_somebody, args=(delay_s, rng, where), daemon=True
+                    )
                     watcher.start()
                 if strike is not None and strike.kind == "signal":
                     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -384,7 +396,7 @@ def open_at_the_end_of_a_step(records: list[Any]) -> list[str]:
     return wrong
 
 
-# ----------------------------------------------------------------------------------------------------------- the parent
+# ---------------------------------------------------------------------------------------------------- the parent
 
 
 class Hang(Exception):
@@ -570,7 +582,9 @@ class Case:
     def strike(self) -> Strike:
         rng = self.rng
         if self.mode == "kill":
-            return Strike(rng.choice(["kill-time", "kill-write", "kill-write"]), rng.random() ** 2, behind=rng.random() < 0.5)
+            return Strike(
+                rng.choice(["kill-time", "kill-write", "kill-write"]), rng.random() ** 2, behind=rng.random() < 0.5
+            )
         kind = rng.choice(["trace-main", "trace-main", "trace-other", "trace-other", "signal", "async"])
         return Strike(kind, rng.random() ** 2, rng.randint(1, 60), same=rng.random() < 0.5)
 
@@ -614,12 +628,17 @@ class Case:
             if said not in ("interrupted", "completed"):
                 self.counts["ended otherwise"] += 1
             other = "" if strike.same else self.asked("live", folder, newest, None, None, "")["said"]
-            child.order(b"g")
-            line = child.line()
-            if line is None or "error" in line:
-                raise Violation(f"{strike}, then: {line}")
-            said = line["said"]
-            self.struck[-1].append([other, said])
+            for what in b"ttttg" if strike.same else b"g":
+                child.order(bytes([what]))
+                line = child.line()
+                if line is None or "error" in line:
+                    raise Violation(f"{strike}, then: {line}")
+                said = line["said"]
+                self.struck[-1].append([other, line])
+                if line["kind"]:
+                    self.counts[line["kind"] + (" asyncio" if self.asynchronous else " plain")] += line["struck"]
+                if said != "interrupted":
+                    break
             if other and other != said and not other.startswith("failed error"):
                 raise Violation(f"another process said {other}, the one that was interrupted {said}")
         child.order(b"e")
@@ -645,7 +664,8 @@ def strike_all(kills: int, interrupts: int, seed: int, *, only: int | None = Non
                 case.judge(goal if only is None else 8)
             except Violation as violation:
                 violations.append(f"case {number} ({mode}), {case.program}\n  {case.struck}\n  {violation}")
-                print(violations[-1], file=sys.stderr, flush=True)
+                sys.stderr.write(violations[-1] + "\n")
+                sys.stderr.flush()
             else:
                 if not keep:
                     shutil.rmtree(case.folder)
@@ -680,7 +700,7 @@ def report(counts: Counter[str], violations: int, seed: int, seconds: float) -> 
     rows |= {name: counts[name] for name in ("cases", "asyncio cases", "runs", "effects", "questions")}
     rows |= {"violations": violations, "seed": seed, "seconds": round(seconds)}
     for name, value in rows.items():
-        print(f"{name:<24}{value:>8}")
+        sys.stdout.write(f"{name:<24}{value:>8}\n")
 
 
 def main() -> int:

@@ -178,7 +178,7 @@ def usable(answer: Any) -> bool:
     return not answer["text"].endswith("q3")
 
 
-# ------------------------------------------------------------------------------------------------------------- drawing
+# ------------------------------------------------------------------------------------------------------- drawing
 
 
 class Drawing:
@@ -216,7 +216,11 @@ class Drawing:
                 return [kind, [self.call() for _ in range(self.rng.randint(2, 4))]]
             case "pool":
                 self.x += 1
-                return ["pool", [["call", self.rng.choice(list(PLAIN)), self.x + each] for each in range(2)], self.skip(2)]
+                return [
+                    "pool",
+                    [["call", self.rng.choice(list(PLAIN)), self.x + each] for each in range(2)],
+                    self.skip(2),
+                ]
             case "threads":
                 return ["threads", [[self.call() for _ in range(self.rng.randint(1, 3))] for _ in range(2)]]
             case "model":
@@ -242,7 +246,7 @@ def draw(seed: str, *, asynchronous: bool) -> list[Any]:
     return Drawing(seed, asynchronous=asynchronous).program()
 
 
-# --------------------------------------------------------------------------------------------------- what both agents do
+# ------------------------------------------------------------------------------------------- what both agents do
 
 
 def told(ask: Callable[..., Any], *what: Any, **how: Any) -> Any:
@@ -297,7 +301,7 @@ class Attempts:
         self.number = failure.attempt + 1
 
 
-# ----------------------------------------------------------------------------------------------------------- plain code
+# ---------------------------------------------------------------------------------------------------- plain code
 
 
 def agent(run: Run) -> Any:
@@ -382,7 +386,7 @@ def in_thread(run: Run, number: int, calls: list[Any], said: dict[int, Any]) -> 
     run.memory[f"t{calls[0][2]}"] = number
 
 
-# --------------------------------------------------------------------------------------------------------------- asyncio
+# ------------------------------------------------------------------------------------------------------- asyncio
 
 
 async def agent_soon(run: AsyncRun) -> Any:
