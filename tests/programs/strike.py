@@ -34,7 +34,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -646,14 +646,18 @@ class Case:
         return str(said)
 
 
-def strike_all(kills: int, interrupts: int, seed: int, *, only: int | None = None, keep: bool = False) -> int:
+def strike_all(
+    kills: int, interrupts: int, seed: int, *, only: int | None = None, keep: bool = False, bound_s: float = 1e9
+) -> int:
     vars(runner).update(backoff_s=0.01)
     for module in (calls, order, steps):
         vars(module).update(left_out_wait_s=MADE_CALM_S * 5)
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     root = Path(tempfile.mkdtemp(prefix="strike", dir=place))
     began, counts, violations, number = time.monotonic(), Counter[str](), list[str](), 0
-    while (only is None or number <= only) and not done(counts, kills, interrupts, number):
+    while (only is None or number <= only) and not done(counts, kills, interrupts):
+        if time.monotonic() - began > bound_s:
+            break
         mode = "kill" if total(counts, "kill") < kills and (number % 2 == 0 or interrupts == 0) else "interrupt"
         if only is not None:
             mode = "kill" if number % 2 == 0 and kills else "interrupt"
@@ -687,7 +691,7 @@ def struck(counts: Counter[str]) -> int:
     return sum(total(counts, name) for name in ("trace", "signal", "async "))
 
 
-def done(counts: Counter[str], kills: int, interrupts: int, number: int) -> bool:
+def done(counts: Counter[str], kills: int, interrupts: int) -> bool:
     return total(counts, "kill") >= kills and struck(counts) >= interrupts
 
 
@@ -710,11 +714,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", type=int, help="the number of the one case to do")
     parser.add_argument("--keep", action="store_true", help="keep the stores")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no case after that")
     given = parser.parse_args()
-    return strike_all(given.kills, given.interrupts, given.seed, only=given.only, keep=given.keep)
+    return strike_all(
+        given.kills, given.interrupts, given.seed, only=given.only, keep=given.keep, bound_s=given.seconds
+    )
 
-
-_: Callable[[], int] = main
 
 if __name__ == "__main__":
     sys.exit(main())
