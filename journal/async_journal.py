@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from runjournal.engine import failures as f
 from runjournal.engine.parts import RunParts
@@ -13,7 +13,7 @@ from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
 from runjournal.writing.appender import Batch
 
-from .async_run import AsyncDriver, AsyncRun
+from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .runner import Runner, code_version
 
@@ -94,23 +94,43 @@ class AsyncRunner(Runner):
                 cancelled, core.leaving = cancelled or error, True
                 core.stop(f.Released("the run's caller cancelled it"))
                 task.cancel()
+        left = asyncio.CancelledError() if task.cancelled() else task.exception() or task.result().interrupt
+        if isinstance(left, INTERRUPTS):
+            core.stop(left)  # it may have come before the block of a step was entered
         if steps.entry is not None and steps.entry.open:  # in a task that the agent left behind
             core.stop(f.StepOpen(f"the agent has ended, and step {steps.entry.step} is open in another task"))
             await driver.break_step(steps.entry)
-        left = asyncio.CancelledError() if task.cancelled() else task.exception()
         stop = core.stopped or (f.stop_in(left) if left else None)
         return lambda: _outcome(task, stop, left, cancelled)
 
 
-async def _call(agent: AsyncAgent, run: AsyncRun, driver: AsyncDriver) -> Any:
+class _Called(NamedTuple):
+    """What an agent returned, or the interrupt that left it."""
+
+    output: Any = None
+    interrupt: BaseException | None = None
+
+
+async def _call(agent: AsyncAgent, run: AsyncRun, driver: AsyncDriver) -> _Called:
+    """Call the agent. An interrupt that leaves it is returned: raised here it would break the loop.
+
+    A group raises again what has broken the loop in one of its tasks. That would break the loop's end, too, in which
+    the run is released.
+    """
     TOOL_CONTEXT.set(None)  # of its own task: a run inside a step of another one, whose tools aren't that step's
-    output = await agent(run)
-    await driver.end_step()
-    return output
+    try:
+        output = await agent(run)
+        await driver.end_step()
+    except INTERRUPTS as interrupt:
+        return _Called(interrupt=interrupt)
+    return _Called(output)
 
 
 def _outcome(
-    task: asyncio.Task[Any], stop: BaseException | None, error: BaseException | None, cancelled: BaseException | None
+    task: asyncio.Task[_Called],
+    stop: BaseException | None,
+    error: BaseException | None,
+    cancelled: BaseException | None,
 ) -> Any:
     if isinstance(stop, f.Suspend | f.Completed | f.Cancelled | f.Fenced):
         raise stop from error
@@ -120,4 +140,4 @@ def _outcome(
         raise TimeoutError("the agent was cancelled by itself") from error
     if error is not None:
         raise error
-    return task.result()
+    return task.result().output

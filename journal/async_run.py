@@ -174,6 +174,11 @@ class AsyncDriver:
                     held = self.loop.time() + cancel_wait_s
                     deadline = held if deadline is None else min(deadline, held)
         if body.done():
+            if body.cancelled():  # by itself, or with all tasks at the loop's end: then the run is stopped in this turn
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError as error:
+                    cancelled = cancelled or error
             return _ended(body)._replace(cancelled=cancelled)
         if not command.blocking:  # a thread tells by itself
             body.add_done_callback(lambda done: None if done.cancelled() else command.late(_ended(done)))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runjournal import AsyncJournal, AsyncRun, Journal, Run, StepFailed, tool
+from runjournal.async_run import AsyncDriver
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -112,6 +113,67 @@ def test_an_interrupt_in_a_task_leaves_the_step_open(of: Any) -> None:
             asyncio.run(journal.run_async(agent, run_id="r"))
         types = [record.type for record in journal.events("r")]
         assert ["run.requeued", False] == [types[-1], "step.completed" in types]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_group_fails_no_call_of_a_sibling(interrupt: type[BaseException]) -> None:
+    """The loop's end cancels the body of an unsafe call: nothing has failed, it stays open."""  # engine.md X5
+    begun = asyncio.Event()
+
+    @tool(name="unsafe_in_a_group")
+    async def unsafe_in_a_group(x: int) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    async def breaks() -> None:
+        await begun.wait()
+        raise interrupt
+
+    async def agent(run: AsyncRun) -> None:
+        async with run.step("s"), asyncio.TaskGroup() as group:
+            group.create_task(run.call(unsafe_in_a_group, 1))
+            group.create_task(breaks())
+
+    with AsyncJournal.open("memory:") as journal:
+        with pytest.raises(interrupt):
+            asyncio.run(journal.run_async(agent, run_id="r"))
+        assert ["step.started", "tool.started", "run.requeued"] == [record.type for record in journal.events("r")][2:]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_group_that_raises_an_interrupt_again_releases_the_run(interrupt: type[BaseException]) -> None:
+    """It leaves the group's task and then the group; the loop ends once, and another may go on."""  # engine.md X5
+
+    async def breaks() -> None:
+        raise interrupt
+
+    async def agent(run: AsyncRun) -> None:
+        async with run.step("s"), asyncio.TaskGroup() as group:
+            group.create_task(breaks())
+
+    with AsyncJournal.open("memory:") as journal:
+        with pytest.raises(interrupt):
+            asyncio.run(journal.run_async(agent, run_id="r"))
+        assert "queued" == journal.head("r").status
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_between_the_start_of_a_step_and_its_block_is_no_mistake(
+    interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs an asyncio agent gets the interrupt, and no advice about a step that is open."""  # engine.md X5
+
+    def interrupted(driver: AsyncDriver) -> None:
+        raise interrupt
+
+    async def agent(run: AsyncRun) -> None:
+        await run.do("s", lambda: 1)
+
+    monkeypatch.setattr(AsyncDriver, "begin_step", interrupted)
+    with AsyncJournal.open("memory:") as journal:
+        with pytest.raises(interrupt):
+            asyncio.run(journal.run_async(agent, run_id="r"))
+        assert "queued" == journal.head("r").status
 
 
 def test_a_call_of_a_thread_that_the_run_does_not_know_is_waited_for() -> None:

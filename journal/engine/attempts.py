@@ -125,6 +125,8 @@ class Sender:
         leaving = core.stopped is not None or core.leaving
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
             raise ended.cancelled  # nobody is told: it stays open, and is sent again
+        if isinstance(ended.error, core.driver.cancellation) and leaving:
+            raise ended.cancelled or ended.error  # its body was cancelled with the run: nobody knows what it came to
         cut = ended.cancelled is not None and not leaving
         ending = partial(self._ending, target, call_id, attempt, ended, before, args, cut=cut)
         events, failure, word = self._looked(ending)
