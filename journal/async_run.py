@@ -224,15 +224,29 @@ class AsyncDriver:
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
-        def work() -> None:
+        heard: list[bool] = []
+
+        def hear(ended: Ended) -> None:
+            if not heard:
+                heard.append(True)
+                deliver(ended)
+
+        def tell(ended: Ended) -> None:
             try:
-                ended = Ended(context.run(command.body))
-            except BaseException as error:  # noqa: BLE001 - how it ended is the core's to judge
-                ended = Ended(error=error)
-            try:
-                self.loop.call_soon_threadsafe(deliver, ended)
+                self.loop.call_soon_threadsafe(hear, ended)
             except RuntimeError:  # the loop is closed, and whoever waited is gone
                 command.late(ended)
+
+        def work() -> None:
+            ended: Ended | None = None
+            try:
+                try:
+                    ended = Ended(context.run(command.body))
+                except BaseException as error:  # noqa: BLE001 - how it ended is the core's to judge
+                    ended = Ended(error=error)
+                tell(ended)
+            except BaseException as error:  # noqa: BLE001 - an interrupt between the lines: whoever waits must hear of it
+                tell(ended or Ended(error=error))
 
         threading.Thread(target=work, name="runjournal body", daemon=True).start()
         return body

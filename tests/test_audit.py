@@ -623,7 +623,7 @@ TAMPERED = {
     "moved to another run": ("UPDATE events SET run_id = 'q' WHERE seq = 9", ["seq_gap"]),
     "head set back": ("UPDATE runs SET head_seq = head_seq - 1", ["head_hash", "beyond_head"]),
     "head hash": ("UPDATE runs SET head_hash = 'x'", ["head_hash"]),
-    "text that is none": ("UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE seq = 9", ["row_unreadable"]),
+    "text that is none": ("UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE seq = 9", ["link_broken"]),
 }
 
 
