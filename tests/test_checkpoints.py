@@ -170,7 +170,7 @@ FILLED = {
     "memory": ([e.MemorySet("k", "x" * 60_000)], "are memory 600.., ", "; keep large values out of the working memory"),
     "calls": (
         [step(0, "s"), *(e.ToolStarted(f"c{n}", "t", {}, "unsafe", False, "ask", 1) for n in range(300))],
-        "are calls [0-9]{5}, ",
+        "are calls [0-9]{5,6}, ",
         "; a step holds its calls until it completes, so make several steps of a long one",
     ),
     "plan": (
