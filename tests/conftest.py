@@ -1,9 +1,12 @@
 """What all tests share: the requirement marks and the Hypothesis profiles."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from runjournal.engine import tools
 
 pytest_plugins = ["requirements_plugin"]
 
@@ -33,3 +36,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if tried := {nodeid for nodeid, _ in reports}:
         killed = tried - {nodeid for nodeid, outcome in reports if outcome != "passed"}
         terminalreporter.write_line(f"{len(killed)} of {len(tried)} mutants killed")
+
+
+@pytest.fixture(autouse=True)
+def _tools_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each file of tests has its own mail, pay and charge, and so has each test: it sees those of its file alone."""
+    before = {name: dict(claims) for name, claims in tools._known.items()}
+    for name, claims in before.items():
+        kept = {place: made for place, made in claims.items() if _is_of(place[0], request.module.__name__)}
+        tools._known[name] = kept
+    yield
+    tools._known.clear()
+    tools._known.update(before)
+
+
+def _is_of(module: str, test_module: str) -> bool:
+    """Whether a module is this one of tests, or a helper of all."""
+    return module == test_module or not module.rpartition(".")[2].startswith("test_")

@@ -298,7 +298,7 @@ def silent_methods(sources: Sources) -> list[str]:
 def _bases(node: ast.ClassDef) -> set[str]:
     bases = (each.value if isinstance(each, ast.Subscript) else each for each in node.bases)
     return {
-        each.id if isinstance(each, ast.Name) else each.attr
+        each.id if isinstance(each, ast.Name) else each.attr  # type: ignore[attr-defined]  # as a test may
         for each in bases
         if hasattr(each, "id") or hasattr(each, "attr")
     }

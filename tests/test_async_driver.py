@@ -1343,7 +1343,7 @@ def test_d_a_stop_that_is_found_before_the_agent_is_called(what: str):
                 lab.outside().append("r", [e.RunCancelRequested("enough", "now")], expect=None)
         return done
 
-    lab.journal.append = late  # type: ignore[method-assign, assignment]
+    lab.journal.append = late  # type: ignore[method-assign]
     with pytest.raises(f.RunBusy if what == "fenced" else f.RunCancelled):
         lab.once(agent)
     assert lab.status == ("running" if what == "fenced" else "cancelled")

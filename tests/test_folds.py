@@ -905,10 +905,10 @@ def for_model(event, state) -> Any:  # noqa: C901 - one case per type
             return kind, {"error": event.error | {"attempt": state.steps.open.attempt}}
         case e.ToolStarted():
             data = {"tool": event.tool, "policy": event.policy, "args": None, "expires": event.key_expires_at}
-            data |= {"born": event.key_born, "own": event.own_key}
+            data |= {"born": event.key_born, "own": event.own_key}  # type: ignore[dict-item]  # as a test may
             return kind, data | {"call_id": event.call_id, "attempt": event.attempt}
         case e.ModelStarted():
-            data = {"tool": event.model, "policy": "model", "args": None, "expires": None, "born": None, "own": False}
+            data = {"tool": event.model, "policy": "model", "args": None, "expires": None, "born": None, "own": False}  # type: ignore[dict-item]  # as a test may
             return kind, data | {"call_id": event.call_id, "attempt": event.attempt}
         case e.ToolCompleted() | e.ModelCompleted():
             return kind, {"call_id": event.call_id, "attempt": event.attempt, "result": None}

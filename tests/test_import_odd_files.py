@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from runjournal.cli.app import cli
 from runjournal.importers.claude_code import Source
-from runjournal.importers.lines import Bad, Reader, open_file, parse
+from runjournal.importers.lines import Bad, Reader, open_file, parse  # type: ignore[attr-defined]  # as a test may
 from runjournal.importers.transfer import export_runs, import_claude_code
 from runjournal.journal import Journal
 from runjournal.log import events as e
@@ -81,7 +81,7 @@ def test_odd_line(tmp_path, name):
     with Journal.open(tmp_path / "runs.db") as journal:
         ids = [run.run_id for run in journal.runs()]
         records = [each for run_id in ids for each in journal.events(run_id, types=["message.appended"])]
-    assert 3 == [record.event.content for record in records].count("good")
+    assert 3 == [record.event.content for record in records].count("good")  # type: ignore[attr-defined]  # as a test may
 
 
 def test_odd_files(tmp_path):
@@ -184,7 +184,7 @@ def _line(number, kind, name):
         "more": {"role": "assistant", "id": f"m{name}", "content": [{"type": "text", "text": f"{number}"}]},
         "result": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{name}", "content": number}]},
     }[kind]
-    record = {"type": message["role"], "uuid": f"{number}", "message": message}
+    record = {"type": message["role"], "uuid": f"{number}", "message": message}  # type: ignore[index]  # as a test may
     return json.dumps(record | ({"isSidechain": True, "parentUuid": f"{name}"} if kind == "side" else {})).encode()
 
 
@@ -218,7 +218,7 @@ def test_failed_import_leaves_nothing(tmp_path, monkeypatch):
             raise OSError("the disk")
         return draft(event, **more)
 
-    from runjournal.importers.transfer import draft
+    from runjournal.importers.transfer import draft  # type: ignore[attr-defined]  # as a test may
 
     with Journal.open("memory:") as journal:
         with pytest.MonkeyPatch.context() as patch:

@@ -96,7 +96,7 @@ def test_an_interrupt_in_a_call_leaves_the_step_open(way: Any, of: Any, leaves: 
         types = [record.type for record in journal.events("r")]
         assert "run.requeued" == types[-1]
         assert "step.completed" not in types
-        assert "s" == journal.state("r").steps.open.id
+        assert "s" == journal.state("r").steps.open.id  # type: ignore[union-attr]  # as a test may
 
 
 @pytest.mark.parametrize("of", [unsafe, read, unsafe_async])
@@ -226,5 +226,5 @@ def test_what_leaves_a_thread_beside_the_body_is_noted() -> None:
 
     with Journal.open("memory:") as journal:
         journal.run(agent, run_id="r")
-        error = next(record.event.error for record in journal.events("r", types=("step.failed",)))
+        error = next(record.event.error for record in journal.events("r", types=("step.failed",)))  # type: ignore[attr-defined]  # as a test may
         assert ("KeyError", True) == (error["type"], "a thread of the step ended with ValueError" in error["traceback"])

@@ -181,4 +181,4 @@ def test_link_of_the_folder(path: Path, tmp_path: Path) -> None:
 def test_memory_is_nowhere_else() -> None:
     """A store in memory can't be replaced."""
     with MemoryStore(clock=FakeClock()) as store:
-        assert store.check_place() is None
+        assert store.check_place() is None  # type: ignore[func-returns-value]  # as a test may
