@@ -251,6 +251,7 @@ TWINS: Final = (
         '    self.driver.calm and not entry.before(float("inf"))\n'
         "    and not self.left_out(entry, calls=calls, questions=not calls)\n"
         ")",
+        GAPS,
     ),
     Mutant(
         "a question of a failed attempt is missed",

@@ -418,6 +418,33 @@ def test_an_effect_that_got_lost_can_not_be_swallowed(journal: Journal, monkeypa
     assert ["rent"] == sent
 
 
+def test_nothing_is_sent_past_a_question_that_is_left_out(journal: Journal) -> None:
+    """The call behind it on record is told at last; then a new one isn't sent, though nothing is left to be told."""
+    asks, first = [True], once()
+
+    @tool
+    def send_past(number: int) -> int:
+        return number
+
+    def agent(run: Run) -> None:
+        with run.step("a"):
+            if asks:
+                run.ask("ok?")
+            send_past(1)
+            if first():
+                raise KeyboardInterrupt
+            send_past(2)
+
+    with pytest.raises(f.RunWaiting) as waits:
+        journal.run(agent, run_id="r")
+    journal.approve("r", waits.value.waits[0]["id"])
+    interrupted(journal, agent)
+    asks.clear()
+    with pytest.raises(f.StepDiverged):
+        journal.run(agent, run_id="r")
+    assert [{"number": 1}] == [event.args for event in events(journal, e.ToolStarted)]
+
+
 # ------------------------------------------------------------------------------------------------------------- asyncio
 
 
