@@ -619,7 +619,7 @@ class Journal:
         self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args)], expect=None)
 
     def signal(self, run_id: str, payload: Any) -> None:
-        self.log.signal(run_id, "lab", payload)
+        self.log.append(run_id, [e.SignalReceived(self.log.new_run_id(), "lab", plain(payload))], expect=None)
 
     def cancel(self, run_id: str) -> None:
         self.log.append(run_id, [e.RunCancelRequested("", "now")], expect=None)
