@@ -66,7 +66,7 @@ class AsyncRunner(Runner):
         try:
             return await self._run_async(agent, run_id, tried)
         except BaseException as error:
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
             raise
 

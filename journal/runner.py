@@ -169,7 +169,7 @@ class Runner:
         try:
             return self._run(agent, run_id, tried)
         except BaseException as error:
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
             raise
 

@@ -316,7 +316,6 @@ def test_nothing_new_is_sent_after_a_cancel(program: Program, when: Strikes, tic
         assert types[-1] in ("run.cancelled", "run.completed", "run.failed", "tool.resolved")
 
 
-@pytest.mark.xfail(reason="model and product tick differently after a step that fails and a crash", strict=False)
 @many
 @given(programs(ops().filter(lambda op: op[0] in BLIND), calm=True, size=3), strikes("crash"), st.booleans())
 def test_a_loop_on_local_variables_ends_alike_or_is_stopped(program: Program, when: Strikes, power: bool) -> None:
@@ -345,7 +344,6 @@ def coins() -> st.SearchStrategy[Any]:
     return st.one_of(call, ask, coin, coin)
 
 
-@pytest.mark.xfail(reason="model and product tick differently after a step that fails and a crash", strict=False)
 @some
 @given(programs(coins(), calm=True), strikes("crash"), st.booleans(), st.integers(0, 10**6))
 def test_an_agent_that_tosses_coins_is_caught_before_it_sends_twice(
