@@ -2,14 +2,14 @@
 
 What a recorded call returns is its *history* first: the ends that the agent was told in this attempt of the step,
 each once, in the order of the log (engine.md H1). When that is used up, *knowledge* counts, the first line that fits of
-the table of engine.md H3. Which call it is: engine.md C1 to C7. When a run waits: engine.md W1, W2.
+the table of engine.md H3. Which call it is: engine.md C1 to C9. When a run waits: engine.md W1, W2.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
@@ -51,6 +51,7 @@ class Caller:
         self.order = steps.order
         self.steps = steps
         self.sender = sender
+        self.names = Names()  # of the tools that the run has called in this process
 
     def entry(self) -> Entry:
         """Return the open step of this context. Raises the stop of the run, NotInStep."""
@@ -205,11 +206,6 @@ class Caller:
         entry.asked.add(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
-
-    @cached_property
-    def names(self) -> Names:
-        """The tools that the run has called in this process."""
-        return Names()
 
     def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
         call = self.core.state.calls.known.get(call_id)
