@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,16 +41,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _tools_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each file of tests has its own mail, pay and charge, and so has each test: it sees those of its file alone."""
+    """Each file of tests has its own mail, pay and charge, and so has each test: it sees those of its file alone.
+
+    Which other files this process has read makes no difference: all that is chosen does one time, one file another.
+    """
     before = {name: dict(claims) for name, claims in tools._known.items()}
+    here = _modules_of(request.module)
     for name, claims in before.items():
-        kept = {place: made for place, made in claims.items() if _is_of(place[0], request.module.__name__)}
-        tools._known[name] = kept
+        tools._known[name] = {place: made for place, made in claims.items() if place[0] in here}
     yield
     tools._known.clear()
     tools._known.update(before)
 
 
-def _is_of(module: str, test_module: str) -> bool:
-    """Whether a module is this one of tests, or a helper of all."""
-    return module == test_module or not module.rpartition(".")[2].startswith("test_")
+def _modules_of(test_module: ModuleType) -> set[str]:
+    """Return the file of tests, and what it has imported: modules, or the ones that its functions come from."""
+    values = vars(test_module).values()
+    named = {value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "") for value in values}
+    return {test_module.__name__, *(name for name in named if isinstance(name, str))}
