@@ -5,6 +5,8 @@ The rules: engine.md D1 to D4 (divergence) and engine.md H1.
 
 from __future__ import annotations
 
+from functools import partial
+
 from runjournal.log.limits import left_out_wait_s
 
 from . import failures as f
@@ -60,9 +62,12 @@ class TellingOrder:
                 )
             )
 
-    def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Verb[None]:
+    def nothing_left_out(
+        self, entry: Entry, where: str, call_id: str, *, calls: bool = True, questions: bool = True
+    ) -> Verb[None]:
         """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
-        if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls):
+        left = partial(self.left_out, entry, calls=calls, questions=questions)
+        if self.driver.calm and not entry.before(float("inf")) and not left():
             self.core.alive()
             if self.core.blind:
                 self.core.stop_if_blind(where)
@@ -70,10 +75,10 @@ class TellingOrder:
         entry.held.add(call_id)
         try:
             yield from self.core.until(
-                lambda: self.driver.calm and not self.left_out(entry, calls=calls) and not entry.before(float("inf")),
+                lambda: self.driver.calm and not left() and not entry.before(float("inf")),
                 self.wait_s(),
             )
-            self.stop_if_left_out(entry, where, calls=calls)
+            self.stop_if_left_out(entry, where, calls=calls, questions=questions)
         finally:
             entry.held.discard(call_id)
             self.driver.ring()

@@ -45,7 +45,7 @@ CAUSES: Final = (
     "expired",
 )
 STEP_KINDS: Final = ("once", "repeat", "do")
-ON_UNKNOWN: Final = ("fail", "ask")
+ON_UNKNOWN: Final = ("ask", "fail", "tell")
 OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
@@ -334,7 +334,11 @@ class ToolCompleted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ToolFailed(Event):
-    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt."""
+    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt.
+
+    `lost`: the agent wasn't told, and the call is judged as after a crash. `settled`: the agent was told that nobody
+    knows, and that was the word about all attempts so far.
+    """
 
     TYPE: ClassVar[str] = "tool.failed"
     call_id: Name
@@ -345,6 +349,17 @@ class ToolFailed(Event):
     again: bool = False
     cut: bool = False
     retry_at: Time | None = None
+    lost: bool = False
+    settled: bool = False
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class ToolAdopted(Event):
+    """The open step asks for what may have happened in another one: from now on that call is its own."""
+
+    TYPE: ClassVar[str] = "tool.adopted"
+    call_id: Name
 
 
 @builtin

@@ -157,7 +157,7 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.ModelCompleted():
             return {"call_id": event.call_id, "attempt": event.attempt, "result": event.response}
         case e.ToolFailed() | e.ModelFailed():
-            keys = ("call_id", "attempt", "again", "did_not_happen")
+            keys = ("call_id", "attempt", "again", "did_not_happen", "lost", "settled")
             data = {key: getattr(event, key, False) for key in keys}
             return data | {"error": _error(event.error, event.transient)}
         case e.PlanSet():
@@ -429,6 +429,7 @@ class LabTool(ProductTool[..., Any]):
             key_ttl_s=tool.ttl,
             reconcile=tool.find,
             on_unknown=tool.on_unknown,
+            not_sent=tool.not_sent,
         )
         self.log = log
 
