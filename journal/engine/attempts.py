@@ -78,7 +78,8 @@ class Sender:
         if not known and target.policy not in EFFECT_FREE:
             yield from self.order.nothing_left_out(entry, f"{target.name} was called anew", call_id)
         elif not known and target.policy == "model":  # nothing is paid for that a stop would throw away
-            yield from self.order.nothing_left_out(entry, f"{target.name} was asked anew", call_id, questions=False)
+            where = f"{target.name} was asked anew"
+            yield from self.order.nothing_left_out(entry, where, call_id, questions=False, told=False)
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1

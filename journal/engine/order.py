@@ -5,8 +5,6 @@ The rules: engine.md D1 to D4 (divergence) and engine.md H1.
 
 from __future__ import annotations
 
-from functools import partial
-
 from runjournal.log.limits import left_out_wait_s
 
 from . import failures as f
@@ -63,21 +61,25 @@ class TellingOrder:
             )
 
     def nothing_left_out(
-        self, entry: Entry, where: str, call_id: str, *, calls: bool = True, questions: bool = True
+        self, entry: Entry, where: str, call_id: str, *, calls: bool = True, questions: bool = True, told: bool = True
     ) -> Verb[None]:
-        """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
-        left = partial(self.left_out, entry, calls=calls, questions=questions)
-        if self.driver.calm and not entry.before(float("inf")) and not left():
+        """Wait until all that is recorded has been asked for and told; then nothing may be left out.
+
+        `told=False` waits for what was sent, and not until each end has been told.
+        """
+
+        def all_there() -> bool:
+            left = self.left_out(entry, calls=calls, questions=questions)
+            return self.driver.calm and not left and not (told and entry.before(float("inf")))
+
+        if all_there():
             self.core.alive()
             if self.core.blind:
                 self.core.stop_if_blind(where)
             return
         entry.held.add(call_id)
         try:
-            yield from self.core.until(
-                lambda: self.driver.calm and not left() and not entry.before(float("inf")),
-                self.wait_s(),
-            )
+            yield from self.core.until(all_there, self.wait_s())
             self.stop_if_left_out(entry, where, calls=calls, questions=questions)
         finally:
             entry.held.discard(call_id)
