@@ -53,7 +53,7 @@ Agent = Callable[[Run], Any]
 
 
 class Claim(NamedTuple):
-    """A run that this process owns, with its epoch, and the agent's code as the owner before had it.
+    """A run that this process owns, with its epoch, and the agent's code as it was when the run last got on.
 
     The lease runs from `since`, in seconds since boot, or a little later.
     """
@@ -77,11 +77,18 @@ class Runner:
     # Claiming.
 
     def claim(
-        self, run_id: str, *, resume: str | None = None, code: str = "", tried: list[Batch] | None = None
+        self,
+        run_id: str,
+        *,
+        resume: str | None = None,
+        code: str | None = None,
+        only_new: bool = False,
+        tried: list[Batch] | None = None,
     ) -> Claim | None:
         """Become the owner. A cancel beats any resume; a run that doesn't get on isn't tried for ever. One append.
 
-        `tried` is given what is appended, before it is: an interrupt may come behind the commit.
+        Who has `code`, its agent's, may try a run that other code has stopped, with `only_new` once. `tried` is given
+        what is appended, before it is: an interrupt may come behind the commit.
 
         None if the run has ended, or waits for what hasn't come. Raises RunBusy, RunNotDue, RunNotFound.
         """
@@ -95,7 +102,9 @@ class Runner:
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
-            return None
+            if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
+                return None
+            resume = "code"
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
@@ -112,7 +121,7 @@ class Runner:
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
         else:
-            events.append(self._claimed(head, resume, code))
+            events.append(self._claimed(head, resume, code or ""))
         try:
             batch = log.batch(run_id, events, expect=head.head_seq)
             if tried is not None:
@@ -121,13 +130,13 @@ class Runner:
         except AppendRefused as error:
             raise f.RunBusy(f"run {run_id}: somebody else was faster") from error
         claimed = isinstance(events[-1], e.RunClaimed)
-        return Claim(run_id, head.epoch + 1, state.status.code_version or "", since) if claimed else None
+        return Claim(run_id, head.epoch + 1, state.status.proven_code or "", since) if claimed else None
 
-    def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunFailed | None:
-        """Return how a run is ended instead of being claimed; None if it may be claimed.
+    def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunWaiting | e.RunFailed | None:
+        """Return what becomes of a run instead of being claimed; None if it may be claimed.
 
-        It is ended if it doesn't get on, or its budget is used up between two steps. In a step it may still end well,
-        by what is on record; there the budget is checked before the next paid call.
+        It waits for a person's `resume` if it doesn't get on, and is ended if its budget is used up between two steps.
+        In a step it may still end well, by what is on record; there the budget is checked before the next paid call.
         """
         if stuck > self.patience:
             return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
@@ -162,19 +171,19 @@ class Runner:
 
     # Running.
 
-    def run(self, agent: Agent, run_id: str) -> Json:
-        """Go on with a run, or say how it ended."""
+    def run(self, agent: Agent, run_id: str, *, only_new: bool = False) -> Json:
+        """Go on with a run, or say how it ended. `only_new`: code that has stopped it isn't tried once more."""
         tried = list[Batch]()
         try:
-            return self._run(agent, run_id, tried)
+            return self._run(agent, run_id, tried, only_new=only_new)
         except BaseException as error:
             if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
             raise
 
-    def _run(self, agent: Agent, run_id: str, tried: list[Batch]) -> Json:
+    def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, tried=tried)
+        claim = self.claim(run_id, code=code, only_new=only_new, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         (run, parts), output = self.open(claim, code), list[Json]()
@@ -217,10 +226,10 @@ class Runner:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
         except f.EffectNotRecorded:
             raise  # somebody must see to it first: the lease runs out by itself
-        except BaseException:
+        except BaseException as error:
             with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
                 if self.log.ownership.live(run_id).status.status == "running":  # else it has ended, or its round has
-                    self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
+                    self.log.append(run_id, [_left(error)], epoch=claim.epoch)
             raise
 
     def open(self, claim: Claim, code: str = "") -> tuple[Run, RunParts]:
@@ -398,8 +407,16 @@ class Runner:
         return []
 
 
-def _restart_loop(message: str) -> e.RunFailed:
-    return e.RunFailed({"type": "RestartLoop", "message": message}, [], "restart_loop")
+def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
+    """Return what becomes of a run that ends nothing and that its owner leaves: it waits for other code, or is free."""
+    stop = f.stop_in(error)
+    if not isinstance(stop, f.PlanChanged | f.StepDiverged):
+        return e.RunRequeued("released")
+    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__}], why=f.storable_text(str(stop)))
+
+
+def _restart_loop(why: str) -> e.RunWaiting:
+    return e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why=why)
 
 
 def code_version(agent: Callable[..., Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from runjournal.projections.state import RunState
+from runjournal.projections.status import STANDSTILLS
 
 
 class Awaited(NamedTuple):
@@ -25,6 +26,9 @@ def resolve_call(run_id: str, call_id: str) -> str:
 def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
     """Return a wait of a run, {kind, id}, in words for people."""
     kind, key = str(wait["kind"]), str(wait["id"])
+    if kind in STANDSTILLS:
+        why = f": {state.status.why}" if state.status.why else ""
+        return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", f"resume({run_id!r})")
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
     if question is not None:
         args = f"({run_id!r}, {key!r})"

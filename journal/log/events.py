@@ -32,8 +32,8 @@ Left: TypeAlias = Annotated[list[list[Any]], s.ListOf(s.Pair())]
 One: TypeAlias = Annotated[int, s.Whole(1)]
 
 LINKS: Final = ("retry", "restart", "fork", "child")
-RESUMES: Final = ("crash", "reopen", "manual")
-REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released")
+RESUMES: Final = ("crash", "reopen", "manual", "code")
+REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed")
 CAUSES: Final = (
     "error",
     "rejected",
@@ -114,11 +114,12 @@ class RunClaimed(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunWaiting(Event):
-    """The owner hands the run back until something that it waits for has come."""
+    """The owner hands the run back until something that it waits for has come; or nobody goes on with it, for `why`."""
 
     TYPE: ClassVar[str] = "run.waiting"
     for_: Annotated[list[Obj], s.ListOf(s.WAIT, 1)]
     due_at: Time | None = None
+    why: str | None = None
 
 
 @builtin
@@ -140,6 +141,7 @@ class RunRequeued(Event):
 
     TYPE: ClassVar[str] = "run.requeued"
     reason: Annotated[str, s.OneOf(REQUEUES)]
+    note: str | None = None
 
 
 @builtin

@@ -265,7 +265,9 @@ COST: Final = Fields(
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
-WAIT: Final = Fields({"kind": OneOf(("approval", "question", "child", "signal", "timer")), "id": Name()})
+WAIT: Final = Fields(
+    {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()}
+)
 TASK: Final = Fields(
     {"id": Name(), "title": Text(), "status": OneOf(("todo", "doing", "done", "dropped"))}, {"note": Text()}
 )

@@ -426,9 +426,9 @@ NEXT = {
     "": ["queued"],
     "queued": ["claimed", "cancelled", "cancel_requested"],
     "claimed": ["waiting", "retry_scheduled", "requeued", "completed", "failed", "cancelled", "cancel_requested"],
-    "waiting": ["claimed", "cancelled", "cancel_requested"],
+    "waiting": ["claimed", "requeued", "cancelled", "cancel_requested"],
     "retry_scheduled": ["requeued", "cancelled", "cancel_requested"],
-    "requeued": ["claimed", "failed", "cancelled", "cancel_requested"],
+    "requeued": ["claimed", "waiting", "cancelled", "cancel_requested"],
 }
 
 

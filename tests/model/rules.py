@@ -308,6 +308,84 @@ def test_another_step_than_the_open_one_changes_nothing(m: Any) -> None:
     assert "completed" == lab.serve().status
 
 
+@rule  # engine.md X2
+def test_a_run_that_code_has_stopped_waits_for_code(m: Any) -> None:
+    """On record, with no recovery counted, however often it is tried; whoever names it with mended code goes on."""
+
+    def agent(run: Any) -> None:
+        with run.step("a"):
+            use(run, lab, "unsafe", next(lab.coins))
+
+    for stop, mended in ((m.PlanChanged, 0), (m.StepDiverged, 1)):
+        lab = bench(m, agent)
+        lab.boot(patience=3)
+        lab.coins = iter([0, *[mended] * 6, 0])
+        crash_at(lab, "after tool.completed")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        broken = (lambda run: run.do("two", list)) if stop is m.PlanChanged else agent
+        for _ in range(6):
+            with pytest.raises(stop):
+                lab.journal.run(broken, "r")
+            state = lab.store.state("r")
+            assert ("waiting", [stop.__name__], "code") == (state.status, state.waits, state.stands)
+        if stop is m.PlanChanged:
+            lab.coins = iter([0])
+        assert "completed" == lab.journal.run(agent, "r").status
+        assert 1 == len(lab.world.effects) == len(lab.events("run.requeued"))
+
+
+@rule  # engine.md V6
+def test_to_be_stopped_for_code_is_no_progress(m: Any) -> None:
+    """A crash before it and one after it are two without progress."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
+    lab.boot(patience=1)
+    for where in ("before tool.completed", "", "after run.claimed"):
+        if where:
+            crash_at(lab, where)
+        with suppress(m.Crash, m.PlanChanged):
+            lab.journal.run(lab.agent if where else (lambda run: run.do("two", list)), "r")
+        lab.disown("r")
+    assert ["restart_loop"] == lab.journal.run(lab.agent, "r").waits
+
+
+@rule  # engine.md V10
+def test_only_what_stands_still_is_resumed(m: Any) -> None:
+    """Not a run that has an owner, is queued, waits for a person, or has ended; and once is enough."""
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", x=3), refused()]))
+
+    def refused() -> None:
+        with pytest.raises(m.Refused):
+            lab.journal.resume("r")
+
+    lab.journal.start("r")
+    refused()
+    lab.journal.run(lab.agent, "r")
+    refused()
+    lab.people("r")
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lambda run: run.do("two", list), "r")
+    lab.journal.resume("r")
+    refused()
+    assert "completed" == lab.serve().status
+    refused()
+
+
+@rule  # engine.md X9
+def test_a_cancel_beats_a_run_that_stands_still(m: Any) -> None:
+    """Whoever runs it next ends it, and the agent isn't called."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")))
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lambda run: run.do("two", list), "r")
+    lab.journal.cancel("r")
+    assert ("cancelled", 2) == (lab.journal.run(lab.agent, "r").status, len(lab.events("run.claimed")))
+
+
 @rule  # engine.md C2
 def test_equal_calls_that_are_in_flight_together(m: Any) -> None:
     """The one that failed is the one that is called again, whatever became of its twin."""
@@ -634,7 +712,7 @@ def test_a_stop_can_not_be_swallowed(m: Any) -> None:
 
 @rule  # engine.md V6
 def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
-    """R81: three recoveries without progress; with progress in between, any number."""
+    """R81: it waits after three recoveries without progress, till a person resumes it; with progress, any number."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
     for _ in range(5):
         crash_at(lab, "before tool.completed")
@@ -643,7 +721,16 @@ def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
         with suppress(m.Crash):
             lab.journal.run(lab.agent, "r")
         lab.disown("r")
-    assert {"cause": "restart_loop"} == lab.journal.run(lab.agent, "r").output
+    for _ in range(2):  # whoever runs it leaves it
+        state = lab.journal.run(lab.agent, "r")
+        assert ("waiting", ["restart_loop"], "recoveries") == (state.status, state.waits, state.stands)
+    assert 4 == len(lab.events("run.claimed"))
+    lab.journal.resume("r")
+    for _ in range(2):  # it is counted anew: the first of the three is the next one
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+    assert ("completed", 6) == (lab.serve().status, len(lab.events("run.claimed")))
     lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "idempotent", i) for i in range(9)]))
     for nth in range(9):
         crash_at(lab, "after tool.completed", nth + 1)
