@@ -248,7 +248,7 @@ TIME: Final = Text(
 )
 DIGEST: Final = Text(r"[0-9a-f]{64}", "a SHA-256 in hex")
 ERROR: Final = Fields(
-    {"type": Text(), "message": Text()}, {"kind": OneOf(("rejected", "unknown")), "traceback": Text()}
+    {"type": Text(), "message": Text()}, {"kind": OneOf(("rejected", "unknown")), "note": Text(), "traceback": Text()}
 )
 USAGE: Final = Fields(
     {"input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole()},
