@@ -126,14 +126,24 @@ class Journal(Logbook):
         self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
         return signal_id
 
-    def approve(self, run_id: str, approval_id: str, args: Json = None, note: str | None = None) -> None:
+    def approve(
+        self, run_id: str, approval_id: str, args: Mapping[str, Json] | None = None, note: str | None = None
+    ) -> None:
         """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that.
 
-        Raises RunNotFound, and InvalidArgument for a question that the run never asked.
+        `args` are all that were asked about, by name, each as it is or edited; others may come with them. Raises
+        RunNotFound, and InvalidArgument for a question that the run never asked, or args that don't answer it.
         """
+        if args is not None:
+            mistyped.check_edited(self, run_id, approval_id, args)
         self._answer(
             run_id,
-            e.ApprovalResolved(approval_id, "approved" if args is None else "edited", plain(args), tellable(note)),
+            e.ApprovalResolved(
+                approval_id,
+                "approved" if args is None else "edited",
+                None if args is None else plain(dict(args)),
+                tellable(note),
+            ),
         )
 
     def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:

@@ -532,6 +532,7 @@ OURS: Final = (
         GAPS,
     ),
     Mutant("a no is a yes", "Caller._answer", 'answer.decision not in ("approved", "edited")', "False"),
+    Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
     Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
     Mutant(
         "a word about an unknown outcome in a failed call is lost",

@@ -475,10 +475,10 @@ class Caller:
 
     def _answer(self, call_id: str, args: dict[str, Json]) -> dict[str, Json]:
         answer = self.core.state.approvals.known[call_id]
-        if answer.decision not in ("approved", "edited"):
-            raise f.Rejected(str(answer.decision))
         event = self.core.lineage.event_at(answer.answered_seq or 0)
-        edited = event.args if isinstance(event, e.ApprovalResolved) else None
+        edited, note = (event.args, event.note) if isinstance(event, e.ApprovalResolved) else (None, None)
+        if answer.decision not in ("approved", "edited"):
+            raise f.Rejected(f"{answer.decision}: {note}" if note else str(answer.decision), note or "")
         return copy.deepcopy(args if edited is None else edited)
 
 

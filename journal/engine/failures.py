@@ -64,9 +64,13 @@ class Told(JournalError):
 
 
 class Rejected(Told):
-    """A person said no, or nobody answered in time."""
+    """A person said no, or nobody answered in time. `note` is what the person said, "" if nothing."""
 
     code = "rejected"
+
+    def __init__(self, message: str = "", note: str = "") -> None:
+        super().__init__(message)
+        self.note = note
 
 
 class CallOutcomeUnknown(Told):
@@ -423,6 +427,8 @@ def _error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     }
     if isinstance(first, Rejected):
         stored["kind"] = "rejected"
+        if first.note:
+            stored["note"] = storable_text(first.note)
     if isinstance(first, CallOutcomeUnknown):
         stored["kind"] = "unknown"
         if first.original is not None:
@@ -437,7 +443,7 @@ def error_of_body(error: BaseException) -> tuple[dict[str, Any], bool]:
     another call.
     """
     stored, transient = error_of(error)
-    return {name: value for name, value in stored.items() if name != "kind"}, transient
+    return {name: value for name, value in stored.items() if name not in ("kind", "note")}, transient
 
 
 def untold(error: BaseException) -> dict[str, Any]:
@@ -493,7 +499,7 @@ def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: b
     kind = error.get("kind")
     failure: Told
     if kind == "rejected":
-        failure = Rejected(error["message"])
+        failure = Rejected(error["message"], error.get("note", ""))
     elif kind == "unknown":
         failure = CallOutcomeUnknown(error["message"], error.get("original"))
     else:

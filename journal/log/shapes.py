@@ -251,6 +251,7 @@ ERROR: Final = Fields(
     {"type": Text(), "message": Text()},
     {
         "kind": OneOf(("rejected", "unknown")),
+        "note": Text(),
         "traceback": Text(),
         "original": Fields({"type": Text(), "message": Text()}),
     },

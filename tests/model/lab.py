@@ -191,7 +191,7 @@ class Lab:
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = run.ask(question, x=x)
+                        args = run.ask(question, args={"x": x})
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise
@@ -230,7 +230,7 @@ class Lab:
         got: list[Any] = []
         for i, (name, ops, how) in enumerate(self.program.steps):
             if how == "fallback":
-                got.append(run.ask("go on?", key=i, x=3))
+                got.append(run.ask("go on?", args={"x": 3}, key=i))
             for _ in range(3):
                 try:
                     got.append(run.do(f"{name}{i}", lambda: self.body(run, ops) or len(run.context["messages"])))
@@ -515,7 +515,7 @@ class AsyncLab(Lab):
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = await run.ask(question, x=x)
+                        args = await run.ask(question, args={"x": x})
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise
@@ -550,7 +550,7 @@ class AsyncLab(Lab):
         got: list[Any] = []
         for i, (name, ops, how) in enumerate(self.program.steps):
             if how == "fallback":
-                got.append(await run.ask("go on?", key=i, x=3))
+                got.append(await run.ask("go on?", args={"x": 3}, key=i))
             for _ in range(3):
                 try:
                     got.append(await run.do(f"{name}{i}", lambda: self.length(run, ops)))

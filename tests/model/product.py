@@ -622,8 +622,8 @@ class Journal:
     def resolve(self, run_id: str, call_id: str, outcome: str, result: Any = None) -> None:
         self.log.resolve(run_id, call_id, outcome, result)  # type: ignore[arg-type]
 
-    def answer(self, run_id: str, approval_id: str, decision: str, args: Any = None) -> None:
-        self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args)], expect=None)
+    def answer(self, run_id: str, approval_id: str, decision: str, args: Any = None, note: str | None = None) -> None:
+        self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args, note)], expect=None)
 
     def signal(self, run_id: str, payload: Any) -> None:
         self.log.append(run_id, [e.SignalReceived(self.log.new_run_id(), "lab", plain(payload))], expect=None)

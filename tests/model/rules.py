@@ -674,7 +674,7 @@ def test_an_old_yes_is_not_for_a_later_question(m: Any) -> None:
     def agent(run: Any) -> None:
         while (i := run.memory.get("i", 0)) < 3:
             with run.step("turn", repeat=True):
-                run.ask("go?", x=3)
+                run.ask("go?", args={"x": 3})
                 use(run, lab, "keyed", 3)
                 run.memory["i"] = i + 1
 
@@ -698,7 +698,7 @@ def test_a_stop_can_not_be_swallowed(m: Any) -> None:
     def agent(run: Any) -> str:
         with run.step("a"):
             with suppress(BaseException):
-                run.ask("ok?", x=3)
+                run.ask("ok?", args={"x": 3})
             with suppress(BaseException):
                 run.message("user", "went on")
             with suppress(BaseException):
@@ -802,7 +802,7 @@ def test_a_fork_begins_between_steps(m: Any) -> None:
     def agent(run: Any) -> Any:
         first = run.do("a", lambda: use(run, lab, "unsafe"))
         with run.step("b"):
-            run.message("user", run.ask("ok?", x=3))
+            run.message("user", run.ask("ok?", args={"x": 3}))
             use(run, lab, "unsafe", 2)
         return first
 
@@ -821,7 +821,7 @@ def test_a_fork_begins_between_steps(m: Any) -> None:
 @rule  # engine.md W1
 def test_the_first_answer_counts(m: Any) -> None:
     """R132, R133: a second one is refused, as is one after the end."""
-    lab = bench(m, lambda run: run.ask("ok?", x=1))
+    lab = bench(m, lambda run: run.ask("ok?", args={"x": 1}))
     (id,) = lab.journal.run(lab.agent, "r").waits
     lab.journal.answer("r", id, "edited", {"x": 2})
     with pytest.raises(m.Refused):
@@ -1009,7 +1009,7 @@ def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
     """Neither a step that doesn't look takes it, nor an entry that looked and isn't the one that completes."""
 
     def agent(run: Any) -> Any:
-        run.ask("go?", x=3)
+        run.ask("go?", args={"x": 3})
         return [run.do(name, lambda: run.signals() if next(lab.coins) else "blind") for name in "abc"]
 
     lab = bench(m, agent)
@@ -1023,7 +1023,7 @@ def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
 @rule  # engine.md S12
 def test_a_question_outside_a_step_is_a_step_of_its_own_name(m: Any) -> None:
     """A yes to `deploy` isn't the result of the step `deploy`."""
-    lab = bench(m, lambda run: [run.ask("deploy", x=3), run.do("deploy", lambda: "deployed")][1])
+    lab = bench(m, lambda run: [run.ask("deploy", args={"x": 3}), run.do("deploy", lambda: "deployed")][1])
     assert {"output": "deployed"} == lab.serve().output
 
 
@@ -1037,7 +1037,7 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
         use(run, lab, "unsafe")
 
     def agent(run: Any) -> list[str]:
-        acts = [lambda: run.ask("ok?", x=2), lambda: run.do("a", lambda: run.ask("ok?", x=2))]
+        acts = [lambda: run.ask("ok?", args={"x": 2}), lambda: run.do("a", lambda: run.ask("ok?", args={"x": 2}))]
         heard = []
         for act in [*acts, lambda: run.do("b", lambda: unknown(run))]:
             with pytest.raises((m.Rejected, m.CallOutcomeUnknown)) as caught:
@@ -1051,6 +1051,36 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
     (call,) = lab.serve().unresolved()
     assert ["Rejected rejected"] * 2 + [f"CallOutcomeUnknown {call}"[:26]] == lab.serve().output["output"]
     assert 3 == len(lab.events("step.failed"))
+
+
+@rule  # engine.md W4
+def test_a_no_has_the_persons_note(m: Any) -> None:
+    """An agent that tells a model why it was refused tells it the same after a crash: in a step, and behind one."""
+    note = "not today: no money"
+
+    def asked(run: Any) -> list[str]:
+        try:
+            run.ask("pay", args={"action": "x", "key": 1, "reason": "any name", "self": 2})
+        except m.Rejected as no:
+            return [str(no), no.note]
+        return []
+
+    def agent(run: Any) -> list[Any]:
+        heard = [run.do("a", lambda: [asked(run), use(run, lab, "unsafe")][0]), asked(run)]
+        run.do("end", lambda: use(run, lab, "unsafe", 2))
+        return heard
+
+    def refuse(run_id: str) -> None:
+        for id, question in lab.store.state(run_id).approvals.items():
+            if question["decision"] is None:
+                lab.journal.answer(run_id, id, "rejected", None, note)
+
+    for where in ("before step.completed", "after step.failed", "before run.completed"):
+        lab = bench(m, agent)
+        lab.people = refuse  # type: ignore[method-assign]
+        crash_at(lab, where)
+        assert [[f"rejected: {note}", note]] * 2 == lab.serve().output["output"], where
+        assert 2 == len(lab.world.effects) and 1 == lab.crashes
 
 
 @rule  # engine.md C4
@@ -1351,7 +1381,7 @@ def test_a_loop_that_fails_before_it_has_looked_fails(m: Any) -> None:
 @rule  # engine.md D3
 def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
     """It diverges at the second one; the same question in a new attempt of the step is another matter."""
-    lab = bench(m, lambda run: run.do("a", lambda: run.ask("deploy?", x=3, at=next(lab.clock))))
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("deploy?", args={"x": 3, "at": next(lab.clock)})))
     stopped(lab, m.StepDiverged)
     assert 1 == len(lab.events("approval.requested"))
 
@@ -1359,7 +1389,7 @@ def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
         for _ in range(2):
             with suppress(m.StepFailed), run.step("a"):
                 attempt = run.state.step["attempt"]
-                run.ask("deploy?", x=3, at=attempt)
+                run.ask("deploy?", args={"x": 3, "at": attempt})
                 use(run, lab, "unsafe", attempt)
                 if attempt == 1:
                     raise ValueError
@@ -1371,7 +1401,10 @@ def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
 @rule  # engine.md D3
 def test_nothing_is_sent_in_place_of_a_question(m: Any) -> None:
     """A person was asked, and the step that is entered again acts without the answer: it is stopped before."""
-    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else run.ask("ok?", x=3)))
+    lab = bench(
+        m,
+        lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else run.ask("ok?", args={"x": 3})),
+    )
     lab.coins = iter([0, 1, 0])
     stopped(lab, m.StepDiverged)
     assert not lab.events("tool.started")
@@ -1715,7 +1748,7 @@ def test_a_number_is_a_clock_from_ten_digits_on(m: Any) -> None:
 @rule  # engine.md C6
 def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
     """Its id is that of `ask <action>`, so that a tool of the same name and arguments is the first of its kind."""
-    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("unsafe", x=3), use(run, lab, "unsafe", 3)]))
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("unsafe", args={"x": 3}), use(run, lab, "unsafe", 3)]))
     lab.serve()
     (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
     assert m.key_of("r", "a", "ask unsafe", {"x": 3}) == asked.data["approval_id"]
@@ -1806,7 +1839,7 @@ def test_a_fork_counts_the_attempts_of_its_place(m: Any) -> None:
 @rule  # engine.md W6
 def test_a_cancelled_wait_is_ended_and_its_retry_asks_anew(m: Any) -> None:
     """Nothing need have come; the question that nobody answered is not the retry's."""
-    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", x=3)))
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", args={"x": 3})))
     assert "waiting" == lab.journal.run(lab.agent, "r").status
     lab.journal.cancel("r")
     assert "cancelled" == lab.journal.run(lab.agent, "r").status
@@ -1848,7 +1881,7 @@ def test_a_step_that_ends_and_a_wait_are_progress(m: Any) -> None:
                 raise ValueError(x)
 
     def waits(run: Any) -> None:
-        run.do("a", lambda: run.ask("ok?", x=3))
+        run.do("a", lambda: run.ask("ok?", args={"x": 3}))
 
     for agent, where, nth in (
         (completes, "after step.completed", (1, 1, 1, 1)),  # each counts from behind the one before it
