@@ -17,6 +17,7 @@ from runjournal.projections.state import RunState
 
 from . import mistyped, standstill
 from .logbook import Logbook, Place
+from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
 
@@ -118,6 +119,14 @@ class Journal(Logbook):
         return found
 
     # What others say to a run.
+
+    def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
+        """Return what people are asked, oldest first: approvals, and calls of which nobody knows if they happened.
+
+        It is of all runs that haven't ended and of the ends of all lines; with `run_id`, of the newest run of its line.
+        `approve`, `reject` and `resolve` answer. Raises RunNotFound.
+        """
+        return questions(self, run_id if run_id is None else mistyped.check_run(self, run_id))
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""

@@ -47,6 +47,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
 from .logbook import Logbook
+from .questions import told
 from .run import Run, SyncDriver
 
 Agent = Callable[[Run], Any]
@@ -363,7 +364,8 @@ class Runner:
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
             found = [awaited(run_id, state, wait) for wait in status.waits]
-            raise f.RunWaiting(run_id, status.waits, [each.what for each in found], [each.answer for each in found])
+            waits = [told(self.log, state, wait) for wait in status.waits]
+            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answer for each in found])
         raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.

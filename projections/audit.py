@@ -24,7 +24,8 @@ from runjournal.log.shapes import TIME
 from .calls import Call
 from .chain_audit import ChainAudit
 from .derived import Derived
-from .findings import Finding, Severity, command, finding, show_calls, show_events, shown, spoken
+from .findings import Finding, Severity, finding, shown, spoken
+from .shell import command, show_calls, show_events
 from .state import RunState
 from .status import STANDSTILLS, arrow
 

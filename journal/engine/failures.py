@@ -23,6 +23,7 @@ from runjournal.log.errors import (
 )
 from runjournal.log.limits import error_text_chars_max
 from runjournal.log.shapes import Name
+from runjournal.projections import shell
 
 
 class Transient(Exception):
@@ -87,7 +88,8 @@ class CallOutcomeUnknown(Told):
         self.original = None if original is None else {name: original[name] for name in ("type", "message")}
         self.add_note(
             'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
-            "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it, journal.resolve"
+            "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it: `runjournal "
+            "questions` lists it, `runjournal resolve` answers it"
         )
 
 
@@ -133,7 +135,7 @@ def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
     why = str(error["message"]).removesuffix("; nothing was written")
     return ResultUnusable(
         f"{tool} has happened, but its result couldn't be stored: {why}. It is not made again; let the "
-        "tool give back plain JSON, and say what it was: journal.resolve(run_id, call_id, 'happened', result)"
+        "tool give back plain JSON, and say what it was: `runjournal resolve RUN CALL happened --result JSON`"
     )
 
 
@@ -231,17 +233,17 @@ class MemoryMutated(Mistake):
 class RunFailed(JournalError):
     """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run.
 
-    `answers` are the calls of the journal to make first: they say what became of what may have happened.
+    `answers` are the commands to type first: they say what became of what may have happened.
     """
 
     code = "run_failed"
 
     def __init__(self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[str] = ()) -> None:
         self.answers = list(answers)
-        say = "".join(f"say what became of it (journal.{answer}), then " for answer in self.answers)
+        say = "".join(f"say what became of it, `{answer}`, then " for answer in self.answers)
         super().__init__(
             f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; "
-            f"{say}journal.retry({run_id!r}) gives the id of a new run that goes on from here: run that one"
+            f"{say}`{shell.command('retry', run_id)}` makes a new run that goes on from here: run that one"
         )
         self.run_id = run_id
         self.cause = cause
@@ -255,9 +257,9 @@ class RunCancelled(JournalError):
 
 
 class RunWaiting(JournalError):
-    """The run waits; `waits` says for what: [{kind, id}]. Answer it, and run it again.
+    """The run waits; `waits` says for what: [{kind, id, action, args, reason, age_s}]. Answer it, and run it again.
 
-    `whats` are the same in words, `answers` the calls of the journal that answer them.
+    `whats` are the same in words, `answers` the commands that answer them. What isn't asked of a person has no action.
     """
 
     code = "run_waiting"
@@ -267,9 +269,9 @@ class RunWaiting(JournalError):
     ) -> None:
         self.whats, self.answers = list(whats), list(answers)
         named = "; ".join(self.whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
-        how = "; ".join(f"journal.{answer}" for answer in self.answers if answer)
+        how = "; ".join(f"`{answer}`" for answer in self.answers if answer)
         super().__init__(
-            f"run {run_id} waits for {named}. Answer ({how}), and run it again"
+            f"run {run_id} waits for {named}. Answer it, {how}, and run it again"
             if how
             else f"run {run_id} waits for {named}; answer, and run it again"
         )

@@ -36,7 +36,8 @@ from runjournal.log.limits import (
 )
 from runjournal.log.store import Store, all_heads
 from runjournal.logbook import Logbook
-from runjournal.projections.findings import BESIDE, command, show_events, shown, spoken
+from runjournal.projections.findings import BESIDE, shown, spoken
+from runjournal.projections.shell import command, show_events
 from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import fold_name
 

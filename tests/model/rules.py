@@ -353,7 +353,7 @@ def test_to_be_stopped_for_code_is_no_progress(m: Any) -> None:
 @rule  # engine.md V10
 def test_only_what_stands_still_is_resumed(m: Any) -> None:
     """Not a run that has an owner, is queued, waits for a person, or has ended; and once is enough."""
-    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", x=3), refused()]))
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", args={"x": 3}), refused()]))
 
     def refused() -> None:
         with pytest.raises(m.Refused):
