@@ -21,6 +21,7 @@ from runjournal.log.errors import (
     WrongExpectation,
 )
 from runjournal.log.head import STATUS_AFTER, TERMINAL
+from runjournal.log.policies import OUTCOMES
 from runjournal.projections.status import STEP_TYPES, TRANSITIONS, arrow
 
 R = "r"
@@ -751,7 +752,7 @@ def test_word_with_a_living_owner(desk):
 
 
 @pytest.mark.requirement("R73")
-@pytest.mark.parametrize("outcome", e.OUTCOMES)
+@pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("scene", ["gone", "queued", "waiting", "due", "completed", "failed", "cancelled"])
 def test_a_persons_word(desk, scene, outcome):
     """With no living owner a person's word is taken in any status; a second one only while nobody knows."""

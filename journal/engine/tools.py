@@ -40,8 +40,7 @@ from typing import (
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument, Unstorable
-from runjournal.log.events import ON_UNKNOWN
-from runjournal.log.policies import TOOL_POLICIES, ToolPolicy
+from runjournal.log.policies import ON_UNKNOWN, TOOL_POLICIES, ToolPolicy
 from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 

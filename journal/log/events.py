@@ -19,7 +19,7 @@ from .base import UnreadableEvent as UnreadableEvent
 from .base import builtin
 from .base import register as register
 from .base import registered as registered
-from .policies import POLICIES, RELAXED_STARTS
+from .policies import ON_UNKNOWN, OUTCOMES, POLICIES, RELAXED_STARTS
 
 Obj: TypeAlias = dict[str, Any]
 Name: TypeAlias = Annotated[str, s.Name()]
@@ -45,8 +45,6 @@ CAUSES: Final = (
     "expired",
 )
 STEP_KINDS: Final = ("once", "repeat", "do")
-ON_UNKNOWN: Final = ("ask", "fail", "tell")
-OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
 
