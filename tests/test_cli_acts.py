@@ -170,9 +170,10 @@ def test_a_new_run_is_queued_with_its_reason(store: Path, words: list[str]) -> N
             [each["type"] for each in found["appended"]],
         )
     with Journal.open(store) as journal:
-        queued, note = journal.events("new-1")
-    assert (words[0], "fails-1") == (queued.event.link, queued.event.base["run_id"])
-    assert e.NoteAdded("why", "reason") == note.event
+        queued, note = (record.event for record in journal.events("new-1"))
+    assert isinstance(queued, e.RunQueued)
+    assert (words[0], "fails-1") == (queued.link, (queued.base or {})["run_id"])
+    assert e.NoteAdded("why", "reason") == note
 
 
 def test_a_step_is_tried_again(store: Path) -> None:
