@@ -16,8 +16,10 @@ from .output import document, emit, styled
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.journal import Journal
+    from runjournal.async_journal import AsyncJournal
     from runjournal.log.base import RecordedEvent
+    from runjournal.logbook import Logbook
+    from runjournal.writing.appender import Appender
     from runjournal.writing.rehearsal import NotingAppender
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,7 +72,7 @@ class Desk:
 
     app: App
     act: Act
-    journal: Journal
+    journal: AsyncJournal
     appender: NotingAppender
 
     def run_id(self, text: str) -> str:
@@ -81,11 +83,7 @@ class Desk:
 
     def note(self, run_id: str) -> None:
         """Put the reason on record where the event itself has no place for it."""
-        from runjournal.log.codec import tellable
-        from runjournal.log.events import NoteAdded
-
-        if self.act.reason:
-            self.journal.append(run_id, [NoteAdded(tellable(self.act.reason), "reason")], expect=None)
+        note(self.journal, run_id, self.act.reason)
 
     def told(self, run_id: str, **more: Any) -> int:
         """Say what was appended, or would be, and what to type next; `more` is for programs."""
@@ -112,22 +110,40 @@ class Desk:
 @contextlib.contextmanager
 def acting(app: App, act: Act) -> Generator[Desk]:
     """Open the journal to write to runs in it; a rehearsal judges what it is told, and writes nothing."""
-    from runjournal.journal import Journal
+    from runjournal.writing.rehearsal import NotingAppender, RehearsingAppender
+
+    kind = RehearsingAppender if act.dry_run else NotingAppender
+    with opened(app, act.by or f"cli:{user()}", kind, create=False) as journal:
+        appender = journal.ownership.appender
+        assert isinstance(appender, kind)  # noqa: S101 - what was passed two lines above
+        yield Desk(app, act, journal, appender)
+
+
+@contextlib.contextmanager
+def opened(app: App, by: str | None, appender: type[Appender], *, create: bool) -> Generator[AsyncJournal]:
+    """Open the journal with an appender; only what begins a run makes a new store."""
+    from runjournal.async_journal import AsyncJournal
     from runjournal.log.clock import SystemClock
     from runjournal.log.opening import open_store
     from runjournal.writing.rebuild import rebuild
-    from runjournal.writing.rehearsal import NotingAppender, RehearsingAppender
 
-    app.check_there()
-    store = open_store(app.db, clock=SystemClock(), create=False, allow_unsafe=False)
-    kind = RehearsingAppender if act.dry_run else NotingAppender
+    if not create:
+        app.check_there()
+    store = open_store(app.db, clock=SystemClock(), create=create, allow_unsafe=False)
     with contextlib.closing(store), app.naming_the_store():
         if store.index_stale():
             rebuild(store)
-        with Journal(store, by=act.by or f"cli:{user()}", appender=kind) as journal:
-            appender = journal.ownership.appender
-            assert isinstance(appender, kind)  # noqa: S101 - what was passed two lines above
-            yield Desk(app, act, journal, appender)
+        with AsyncJournal(store, by=by, appender=appender) as journal:
+            yield journal
+
+
+def note(journal: Logbook, run_id: str, reason: str | None) -> None:
+    """Put a reason on record as a note, if there is one."""
+    from runjournal.log.codec import tellable
+    from runjournal.log.events import NoteAdded
+
+    if reason:
+        journal.append(run_id, [NoteAdded(tellable(reason), "reason")], expect=None)
 
 
 def exact_id(what: str, text: str, known: Iterable[str]) -> str:

@@ -36,6 +36,10 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "diff": ("replay:diff", "Show what changed between two states."),
         "tail": ("tail:tail", "Show the newest events, and follow."),
     },
+    "Run": {
+        "run": ("runs:run", "Run an agent, or go on where a run of it was."),
+        "recover": ("runs:recover", "Go on with runs that a process left."),
+    },
     "Act": {
         "questions": ("answers:questions", "List what people are asked, and what to type."),
         "approve": ("answers:approve", "Say yes to a question."),
