@@ -57,11 +57,15 @@ def _section(title: str, *, rows: Iterable[str] = (), texts: Iterable[str] = ())
 
 
 def _about(app: App, found: Summary, now: str) -> Iterator[str]:
+    from runjournal.projections.status import STANDSTILLS
+
     head, state = found.head, found.state
     status = state.status.status if state else head.status
     note = "" if found.seq == head.head_seq else f"  (as of event {found.seq} of {head.head_seq})"
     note += styled("  its process is gone", "bad") if found.owner_gone else ""
-    yield f"{styled(head.run_id, 'title')}  {styled(line(status), STATUS_STYLES.get(status, ''))}{note}"
+    stopped = STANDSTILLS.get(state.stands) if state else None
+    shown = styled(stopped, "bad") if stopped else styled(line(status), STATUS_STYLES.get(status, ""))
+    yield f"{styled(head.run_id, 'title')}  {shown}{note}"
     for name, text in _facts(app, found, now):
         if text:
             yield f"  {styled(name.ljust(9), 'dim')} {text}"
@@ -70,6 +74,7 @@ def _about(app: App, found: Summary, now: str) -> Iterator[str]:
 def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
     from runjournal.engine.waits import awaited
     from runjournal.projections import shell
+    from runjournal.projections.status import STANDSTILLS
 
     head, state = found.head, found.state
     yield "title", line(head.title or "", 120)
@@ -96,7 +101,10 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
         yield "go on", line(app.typed(shell.command("retry", head.run_id)))
     for wait in state.status.waits[:show_rows_max]:
         what = awaited(head.run_id, state, wait)
-        if state.answered(wait):
+        if what.kind in STANDSTILLS:
+            yield "stopped", line(what.what)
+            yield "go on", line(f"Journal.{what.answer}")
+        elif state.answered(wait):
             yield "answered", line(f"{what.kind}: {what.what}{_decision(state, what.id)}; it goes on when it is run")
         else:
             yield "waits for", line(f"{what.kind}: {what.what}")

@@ -248,8 +248,9 @@ _SAMPLES: Final = {"time": "2026-11-29T13:28:05.123456Z", "money": "1.00", "dige
 # What the matrix can't say: it is asked with a call that isn't in the outbox, and with a question that is open.
 CONDITIONS: Final = {
     "run.claimed": "A batch that holds it takes the next epoch. From `waiting` only if what the run waits for has come, if it is due, or with `resume` = `manual`; never after a cancel was requested.",
-    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone.",
-    "run.failed": "Without the owner only with a cause that needs none: from `queued` as `expired`, `budget` or `restart_loop`, from `waiting` as `expired`.",
+    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone; `resumed` by anyone, from `waiting` for `code` or `recoveries`.",
+    "run.waiting": "Without the owner only for `recoveries`, and from `queued`.",
+    "run.failed": "Without the owner only with a cause that needs none: from `queued` as `expired` or `budget`, from `waiting` as `expired`.",
     "run.cancelled": "A running run is cancelled by its owner, or once it was requeued because its owner is gone.",
     "step.started": "Not after a cancel was requested. One step at a time.",
     "model.started": "Attempts count from 1. Not after a cancel of mode `now` was requested.",
@@ -313,6 +314,8 @@ MEANINGS: Final = {
     "error": "what was raised",
     "left": "the step failures that left the agent: [step id, attempt]",
     "run.requeued.reason": "why it is free",
+    "run.requeued.note": "what the person said who resumed it",
+    "run.waiting.why": "why nobody goes on with it, for people: what today's code does otherwise, or how often it died",
     "reason": "for people",
     "output": "the result",
     "cause": "what ended it",
@@ -459,6 +462,8 @@ def samples(cls: type[Event]) -> Iterator[Event]:
         if cls is e.ToolStarted:
             data["policy"] = "unsafe"
         yield event_of(cls, data)
+        if cls is e.RunWaiting:
+            yield e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}])
 
 
 @dataclasses.dataclass
@@ -496,6 +501,11 @@ class Scene:
     def question_open(self, approval_id: str) -> bool:
         """The one question."""
         return self.asked
+
+    @property
+    def stands(self) -> str:
+        """It does."""
+        return "code"
 
 
 def admitted(cls: type[Event], status: str, *, by: str, epoch: int, gone: bool) -> bool:

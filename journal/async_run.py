@@ -362,7 +362,12 @@ class AsyncRun(Context):
 
     @_awaited
     async def ask(
-        self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json
+        self,
+        action: str,
+        *,
+        args: Mapping[str, Json] | None = None,
+        key: str | int | None = None,
+        reason: str = "",
     ) -> dict[str, Json]:
         """Ask a person; see `Run.ask`."""
         return await self._ask(action, key, reason, args)

@@ -15,7 +15,7 @@ from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpecta
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 
-from . import mistyped
+from . import mistyped, standstill
 from .logbook import Logbook, Place
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
@@ -111,7 +111,7 @@ class Journal(Logbook):
         found: dict[str, Json | BaseException] = {}
         for run_id, kind in unfinished(self, agents):
             try:
-                found[run_id] = Runner(self).run(agents[kind], run_id)
+                found[run_id] = Runner(self).run(agents[kind], run_id, only_new=True)
             except LEFT_ALONE:
                 continue
             except (Exception, Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
@@ -135,14 +135,24 @@ class Journal(Logbook):
         self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
         return signal_id
 
-    def approve(self, run_id: str, approval_id: str, args: Json = None, note: str | None = None) -> None:
+    def approve(
+        self, run_id: str, approval_id: str, args: Mapping[str, Json] | None = None, note: str | None = None
+    ) -> None:
         """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that.
 
-        Raises RunNotFound, and InvalidArgument for a question that the run never asked.
+        `args` are all that were asked about, by name, each as it is or edited; others may come with them. Raises
+        RunNotFound, and InvalidArgument for a question that the run never asked, or args that don't answer it.
         """
+        if args is not None:
+            mistyped.check_edited(self, run_id, approval_id, args)
         self._answer(
             run_id,
-            e.ApprovalResolved(approval_id, "approved" if args is None else "edited", plain(args), tellable(note)),
+            e.ApprovalResolved(
+                approval_id,
+                "approved" if args is None else "edited",
+                None if args is None else plain(dict(args)),
+                tellable(note),
+            ),
         )
 
     def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:
@@ -184,6 +194,15 @@ class Journal(Logbook):
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
         Runner(self).cancel(mistyped.check_run(self, run_id), tellable(reason), mode)
+
+    def resume(self, run_id: str, *, reason: str = "") -> None:
+        """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.
+
+        Whoever runs it next tries it, whatever its code, and its recoveries are counted anew. Raises RunNotFound, and
+        NotAllowed for a run that has nothing to resume; it says what to do instead.
+        """
+        mistyped.check_run(self, run_id)
+        standstill.resume(self, run_id, reason)
 
     # Runs that go on from others.
 

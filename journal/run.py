@@ -259,10 +259,18 @@ class Run(Context):
 
     # Waiting and ending.
 
-    def ask(self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json) -> dict[str, Json]:
-        """Ask a person; return the approved args. The run waits, and leaves this process. Raises Rejected.
+    def ask(
+        self,
+        action: str,
+        *,
+        args: Mapping[str, Json] | None = None,
+        key: str | int | None = None,
+        reason: str = "",
+    ) -> dict[str, Json]:
+        """Ask a person; return the approved args. The run waits, and leaves this process.
 
-        Outside a step it is a step of its own, `ask <action>`; in a loop it takes a `key`.
+        `args` are what is asked about, by name: the person may edit them. `reason` says why it is asked. Outside a step
+        it is a step of its own, `ask <action>`; in a loop it takes a `key`. Raises Rejected, with the person's `note`.
         """
         return finished(self._ask(action, key, reason, args))
 

@@ -70,6 +70,7 @@ CODES: Final[Mapping[str, Code]] = {
     "duplicate_effect": Code("error", "one key has two effects"),
     "call_open": Code("warning", "a call was started and has no end"),
     "call_unresolved": Code("warning", "a call may have happened, and nobody knows"),
+    "stopped": Code("warning", "the run stands still: the code differs, or it doesn't get on"),
     "uncommitted": Code("warning", "a step was left open: what it did to the context counts for nothing"),
     "signal_untaken": Code("info", "the run ended before any step took a signal: whoever sent it was not heard"),
     "approval_unasked": Code("error", "a question was answered that wasn't open"),

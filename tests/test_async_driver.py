@@ -533,7 +533,11 @@ def test_d_a_question_lets_the_others_go_on(how: str):
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("s"):
-            work = [run.ask("ok?", x=1), run.ask("go?", x=2), chain(run, (t["unsafe"], "A"), (t["unsafe2"], "B"))]
+            work = [
+                run.ask("ok?", args={"x": 1}),
+                run.ask("go?", args={"x": 2}),
+                chain(run, (t["unsafe"], "A"), (t["unsafe2"], "B")),
+            ]
             if how == "group":
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(w) for w in work]
@@ -734,7 +738,7 @@ async def questions(run: AsyncRun, lab: Lab) -> Any:
 
     async def asks(x: int) -> None:
         await lab.jitter()
-        await run.ask("ok?", x=x)
+        await run.ask("ok?", args={"x": x})
         await run.call(t["unsafe"], x=x)
 
     async with run.step("s"):

@@ -137,7 +137,7 @@ def test_show_says_what_was_answered(tmp_path: Path) -> None:
 
     def agent(run: Run) -> None:
         with run.step("s"):
-            run.ask("send", to="ada")
+            run.ask("send", args={"to": "ada"})
 
     with Journal.open(tmp_path / "runs.db") as journal:
         with pytest.raises(RunWaiting) as waiting:

@@ -422,7 +422,7 @@ def test_a_question_beside_a_call_is_asked_again_at_once() -> None:
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("s"):
-            return await asyncio.gather(run.ask("pay", cents=1), fetch())
+            return await asyncio.gather(run.ask("pay", args={"cents": 1}), fetch())
 
     with AsyncJournal.open("memory:") as journal:
         with pytest.raises(RunWaiting):

@@ -206,7 +206,10 @@ def test_an_attempt_of_a_step_is_not_recovered_for_ever(journal: Journal) -> Non
         journal.append("r", [entered, started, e.ToolCompleted(f"call {number}", 1, None)], epoch=claim.epoch)
         journal.clock.sleep(lease_s + 1)
     assert journal.claim("r") is None
-    assert "restart_loop" == journal.state("r").status.cause
+    assert [{"kind": "recoveries", "id": "restart_loop"}] == journal.state("r").status.waits
+    assert journal.claim("r") is None
+    journal.resume("r")
+    assert journal.claim("r") is not None
 
 
 def test_a_run_is_of_one_input(journal: Journal) -> None:

@@ -14,7 +14,7 @@ def wire_money(cents: int) -> str:
 
 def asking(run: Run) -> None:
     with run.step("ask"):
-        run.ask("send the letter", to="ada")
+        run.ask("send the letter", args={"to": "ada"})
 
 
 def paying(run: Run) -> None:

@@ -36,7 +36,7 @@ def twice(what: Any, **args: Any) -> Any:
 
 def asking(run: Run) -> None:
     with run.step("s"):
-        run.ask("send the letter", reason="it is late", to="ada")
+        run.ask("send the letter", args={"to": "ada"}, reason="it is late")
 
 
 @pytest.fixture

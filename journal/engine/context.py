@@ -286,9 +286,15 @@ class Context:
         self._core.driver.check(target)
         return self._caller.call(target, {"request": plain(request)})
 
-    async def _ask(self, action: str, key: str | int | None, reason: str, args: dict[str, Json]) -> dict[str, Json]:
-        """Ask a question; outside a step it is a step of its own."""
-        stored: dict[str, Json] = plain(args)
+    async def _ask(
+        self, action: str, key: str | int | None, reason: str, args: Mapping[str, Json] | None
+    ) -> dict[str, Json]:
+        """Ask a question; outside a step it is a step of its own. Raises WrongArgument for args without names."""
+        if args is not None and not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers aren't all typed
+            raise f.WrongArgument(
+                f"ask {action!r}: args is what is asked, by name: expected a dict, got {type(args).__name__}"
+            )
+        stored: dict[str, Json] = plain(dict(args or {}))
 
         async def answer() -> dict[str, Json]:
             return await self._core.drive(self._caller.ask(action, stored, tellable(reason)))

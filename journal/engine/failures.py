@@ -65,21 +65,27 @@ class Told(JournalError):
 
 
 class Rejected(Told):
-    """A person said no, or nobody answered in time."""
+    """A person said no, or nobody answered in time. `note` is what the person said, "" if nothing."""
 
     code = "rejected"
+
+    def __init__(self, message: str = "", note: str = "") -> None:
+        super().__init__(message)
+        self.note = note
 
 
 class CallOutcomeUnknown(Told):
     """A call may have happened, and nobody knows.
 
-    It isn't a CallFailed: code that retries failures must not retry this.
+    It isn't a CallFailed: code that retries failures must not retry this. `original` is what the call raised, {type,
+    message}; None if its process died.
     """
 
     code = "call_outcome_unknown"
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", original: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
+        self.original = None if original is None else {name: original[name] for name in ("type", "message")}
         self.add_note(
             'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
             "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it: `runjournal "
@@ -423,8 +429,12 @@ def _error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     }
     if isinstance(first, Rejected):
         stored["kind"] = "rejected"
+        if first.note:
+            stored["note"] = storable_text(first.note)
     if isinstance(first, CallOutcomeUnknown):
         stored["kind"] = "unknown"
+        if first.original is not None:
+            stored["original"] = first.original
     return stored, all(is_transient(leaf) for leaf in every)
 
 
@@ -435,7 +445,7 @@ def error_of_body(error: BaseException) -> tuple[dict[str, Any], bool]:
     another call.
     """
     stored, transient = error_of(error)
-    return {name: value for name, value in stored.items() if name != "kind"}, transient
+    return {name: value for name, value in stored.items() if name not in ("kind", "note")}, transient
 
 
 def untold(error: BaseException) -> dict[str, Any]:
@@ -470,10 +480,16 @@ def storable_text(text: str) -> str:
     return exact[:error_text_chars_max].encode("utf-8", "backslashreplace").decode()
 
 
+def outcome_unknown(tool: str, call_id: str, original: Mapping[str, Any] | None) -> CallOutcomeUnknown:
+    """Return what the agent is told of a call of which nobody knows; `original` is the error it ended with, if any."""
+    why = "" if original is None else f"; it raised {original['type']}: {original['message']}"
+    return CallOutcomeUnknown(storable_text(f"{tool} ({call_id}) may have happened, and nobody knows{why}"), original)
+
+
 def call_failure(error: dict[str, Any], *, transient: bool) -> Told:
     """Return a stored failure of a call as the agent is told of it."""
     if error.get("kind") == "unknown":
-        return CallOutcomeUnknown(error["message"])
+        return CallOutcomeUnknown(error["message"], error.get("original"))
     return CallFailed(error["type"], error["message"], transient=transient)
 
 
@@ -485,9 +501,9 @@ def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: b
     kind = error.get("kind")
     failure: Told
     if kind == "rejected":
-        failure = Rejected(error["message"])
+        failure = Rejected(error["message"], error.get("note", ""))
     elif kind == "unknown":
-        failure = CallOutcomeUnknown(error["message"])
+        failure = CallOutcomeUnknown(error["message"], error.get("original"))
     else:
         failure = StepFailed(error["type"], error["message"], transient=transient)
     failure.step, failure.attempt = step, attempt

@@ -60,20 +60,27 @@ class TellingOrder:
                 )
             )
 
-    def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Verb[None]:
-        """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
-        if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls):
+    def nothing_left_out(
+        self, entry: Entry, where: str, call_id: str, *, calls: bool = True, questions: bool = True, told: bool = True
+    ) -> Verb[None]:
+        """Wait until all that is recorded has been asked for and told; then nothing may be left out.
+
+        `told=False` waits for what was sent, and not until each end has been told.
+        """
+
+        def all_there() -> bool:
+            left = self.left_out(entry, calls=calls, questions=questions)
+            return self.driver.calm and not left and not (told and entry.before(float("inf")))
+
+        if all_there():
             self.core.alive()
             if self.core.blind:
                 self.core.stop_if_blind(where)
             return
         entry.held.add(call_id)
         try:
-            yield from self.core.until(
-                lambda: self.driver.calm and not self.left_out(entry, calls=calls) and not entry.before(float("inf")),
-                self.wait_s(),
-            )
-            self.stop_if_left_out(entry, where, calls=calls)
+            yield from self.core.until(all_there, self.wait_s())
+            self.stop_if_left_out(entry, where, calls=calls, questions=questions)
         finally:
             entry.held.discard(call_id)
             self.driver.ring()

@@ -94,7 +94,7 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
             case e.ApprovalRequested():
                 _ask(script, needed, ends, at, event.approval_id)
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed():
-                if getattr(event, "again", False):
+                if getattr(event, "again", False) or getattr(event, "lost", False):
                     continue
                 _ask(script, needed, ends, at - 1, event.call_id)  # one without a start told that nobody knows
                 ends[event.call_id] += 1

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from runjournal.projections import shell
 from runjournal.projections.state import RunState
+from runjournal.projections.status import STANDSTILLS
 
 
 class Awaited(NamedTuple):
@@ -21,6 +22,9 @@ class Awaited(NamedTuple):
 def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
     """Return a wait of a run, {kind, id}, in words for people."""
     kind, key = str(wait["kind"]), str(wait["id"])
+    if kind in STANDSTILLS:
+        why = f": {state.status.why}" if state.status.why else ""
+        return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", f"resume({run_id!r})")
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
     if question is not None:
         return Awaited(kind, key, f"a yes or no to {question.action!r}", shell.approve(run_id, key))
