@@ -344,6 +344,7 @@ MEANINGS: Final = {
     "request_hash": "of the request",
     "place": "which one it is, from 1, in the order in which its step asked for model calls",
     "request_shape": "of the request without its clocks",
+    "parts": "of the request without its clocks, short digests of what stands under its keys and in its lists",
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",
     "response": "the answer",
