@@ -30,7 +30,7 @@ def mailing(run: Run) -> None:
 
 
 def asking(run: Run) -> Any:
-    return run.ask("refund", reason="it broke", cents=500)
+    return run.ask("refund", args={"cents": 500}, reason="it broke")
 
 
 def failing(run: Run) -> None:
