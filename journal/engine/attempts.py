@@ -327,7 +327,7 @@ class Sender:
     ) -> Event:  # fmt: skip
         """Return the same for a failure. It is tried again within the ask if it is transient and can't happen twice.
 
-        One that proves nothing, of a call that may not be made again, is told to nobody: engine.md H12. But for one
+        One that proves nothing, of a call that may not be made again, is told to nobody: engine.md H15. But for one
         whose asker was cancelled: that is what he was told. `paid`: an answer as it came.
         """
         stored, transient = f.error_of_body(error)

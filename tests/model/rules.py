@@ -2098,7 +2098,7 @@ def struck_everywhere(make: Callable[[dict[int, str]], Lab], judge: Callable[[La
     return base
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
     """It timed out, with no crash at all: a person is asked, the agent goes on with what he says, nothing is sent."""
     told: list[str] = []
@@ -2122,7 +2122,7 @@ def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
         assert (1, []) == (len(lab.events("tool.started")), told)
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
     """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
     for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
@@ -2134,7 +2134,7 @@ def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
         assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
     """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
 
@@ -2152,7 +2152,7 @@ def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
         assert asked == bool(state.unresolved())
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_a_keyed_call_is_told_while_its_key_lives(m: Any) -> None:
     """Sent again under its key it can't happen twice; once the key may be forgotten, a person is asked."""
     for ttl, status in ((3600.0, "failed"), (0.0, "waiting")):
@@ -2161,7 +2161,7 @@ def test_a_keyed_call_is_told_while_its_key_lives(m: Any) -> None:
         assert status == lab.journal.run(lab.agent, "r").status
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_an_agent_that_is_told_goes_its_second_way_live_and_after_a_crash(m: Any) -> None:
     """`fail` and `tell`: whether it failed or the process died, the agent hears of it, and plan B works."""
 
@@ -2187,7 +2187,7 @@ def test_an_agent_that_is_told_goes_its_second_way_live_and_after_a_crash(m: Any
         assert 1 + output.startswith("plan B") == len(lab.world.effects)
 
 
-@rule  # engine.md H13
+@rule  # engine.md H16
 def test_a_call_that_is_told_is_settled(m: Any) -> None:
     """A shell whose commands fail all day: no question, nothing is blocked, and asked again it is sent again."""
 
@@ -2329,7 +2329,7 @@ def test_calls_made_together_are_begun_one_by_one(m: Any) -> None:
     assert "completed" == lab.serve().status and 3 == len(lab.world.effects)
 
 
-@rule  # engine.md D5
+@rule  # engine.md D7
 def test_a_changed_question_is_not_paid_for(m: Any) -> None:
     """A deploy changed the prompt of a step that has sent something: it stops before the new question is paid for."""
     version = [1]
