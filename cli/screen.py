@@ -103,7 +103,7 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
         what = awaited(head.run_id, state, wait)
         if what.kind in STANDSTILLS:
             yield "stopped", line(what.what)
-            yield "go on", line(f"Journal.{what.answer}")
+            yield "go on", line(app.typed(what.answer))
         elif state.answered(wait):
             yield "answered", line(f"{what.kind}: {what.what}{_decision(state, what.id)}; it goes on when it is run")
         else:

@@ -235,7 +235,7 @@ class Run(Context):
     def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a tool: return its recorded outcome, or a live one.
 
-        Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
+        Raises CallFailed, for args that it doesn't take, too; CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
         result: R = finished(self._core.drive(self._caller.call(*self._bound(tool, args, kwargs))))
         return result
@@ -245,7 +245,7 @@ class Run(Context):
 
         Return outcomes in that order, failures as values.
         """
-        return self._parts.drive(self._caller.parallel([self._bound(tool, (), kwargs) for tool, kwargs in asks]))
+        return self._parts.drive(self._parallel(asks))
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model; return its answer, which is paid for once.

@@ -16,12 +16,12 @@ from runjournal.looking.audit import audit_run
 from runjournal.run import Run
 
 
-@tool
+@tool(on_unknown="fail")
 def pay(cents: int) -> str:
     raise ConnectionError("lost")
 
 
-@tool(on_unknown="ask")
+@tool
 def mail(to: str) -> str:
     raise ConnectionError("lost")
 

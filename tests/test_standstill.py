@@ -141,7 +141,7 @@ def test_the_message_is_on_record_and_shown(journal: AsyncJournal, deploy: Deplo
     assert {} == journal.recover_all({"agent": deploy(NEW)})
     with pytest.raises(RunWaiting, match=r"stopped: the code differs \(PlanChanged\): step old is open") as told:
         Runner(journal).outcome("r")
-    assert ["resume('r')"] == told.value.answers
+    assert ["runjournal resume r"] == told.value.answers
 
 
 def test_a_stop_in_a_group_is_a_stop(journal: AsyncJournal, deploy: Deploys) -> None:
@@ -165,11 +165,11 @@ def test_a_stop_in_a_group_is_a_stop(journal: AsyncJournal, deploy: Deploys) -> 
         ("queued", "it is queued: run it"),
         ("running", "is running it"),
         ("gone", "its owner is gone: run it again"),
-        ("asks", "it waits for an answer: `runjournal show r`"),
+        ("asks", "it waits for an answer: `runjournal explain r`"),
         ("due", "its next round is due at"),
         ("completed", "it has completed"),
-        ("failed", "it is failed: go on from it with journal.retry"),
-        ("cancelled", "it is cancelled: go on from it with journal.retry"),
+        ("failed", "it is failed: go on from it, `runjournal retry r`"),
+        ("cancelled", "it is cancelled: go on from it, `runjournal retry r`"),
     ],
 )
 def test_what_there_is_to_do_instead(journal: AsyncJournal, state: str, words: str) -> None:

@@ -22,7 +22,7 @@ from runjournal.log.store import Transaction
 from runjournal.projections.calls import Call
 
 from . import failures as f
-from .callees import ModelTarget, Target, ToolTarget
+from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
 from .script import Entry, ScriptItem
@@ -306,10 +306,13 @@ class Sender:
         """An end that can't be stored as it is, with nothing in it but why; and what the agent is told."""
         why, _ = f.error_of(error)
         match event:
+            case e.ToolCompleted() if target.policy == "idempotent":
+                why = {"type": why["type"], "message": unstored(why)}
+                bare: Event = target.failed(event.call_id, event.attempt, why, cut=event.cut)
             case e.ToolCompleted():
                 return [replace(event, result=None, result_error=why)], f.unusable(target.name, why)
             case e.ToolFailed():
-                bare: Event = replace(event, error=why)
+                bare = replace(event, error=why)
             case e.ModelFailed() | e.ModelCompleted():
                 bare = e.ModelFailed(
                     event.call_id, event.attempt, why, transient=False, cut=getattr(event, "cut", False)

@@ -195,6 +195,9 @@ class Caller:
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget):
             call_id = yield from self._request(entry, target, args, call_id)
+        if call_id not in self.core.state.calls.known:
+            asked = args.get("request") if isinstance(target, ModelTarget) else args
+            entry.unrecorded[target.name] = asked, entry.places.get(call_id, 0)
         entry.asked.add(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
@@ -462,6 +465,7 @@ class Caller:
         known = core.state.approvals.known
         entry.asks[call_id] += 1  # before anything else: what waits for it to be asked for may be what it waits for
         if call_id not in known:
+            entry.unrecorded[what] = args, 0
             yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
         entry.asked.add(call_id)
         core.driver.settle()

@@ -59,7 +59,7 @@ class PlanView:
 
     def set(self, tasks: Sequence[Task]) -> None:
         """Replace the whole plan."""
-        self._parts.note(e.PlanSet([plain(dict(task)) for task in tasks]))
+        self._parts.note(e.PlanSet([f.written("run.plan", dict(task)) for task in tasks]))
 
     def update(self, task: str | Task, status: str, note: str | None = None) -> None:
         """Set the status of a task: todo, doing, done or dropped."""
@@ -115,7 +115,7 @@ class MemoryView(MutableMapping[str, Json]):
         return given
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._parts.note(e.MemorySet(key, plain(value)))
+        self._parts.note(e.MemorySet(key, f.written(f"run.memory[{key!r}]", value)))
         self._parts.lent.forget(key)
 
     def __delitem__(self, key: str) -> None:
@@ -182,7 +182,8 @@ class Context:
 
     def message(self, role: str, content: Json, *, message_id: str | None = None, raw: Json = None) -> None:
         """Append to the transcript: role is system, user, assistant or tool."""
-        self._parts.note(e.MessageAppended(role, plain(content), message_id, raw=plain(raw)))
+        content, raw = f.written("run.message", content), f.written("run.message, raw,", raw)
+        self._parts.note(e.MessageAppended(role, content, message_id, raw=raw))
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; return its text. A no-op if it is pinned already.
@@ -272,7 +273,11 @@ class Context:
     def _bound(
         self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Target, dict[str, Json], str]:
-        """Return a call of a tool as the engine takes it: the target, its args by name, its own key."""
+        """Return a call of a tool as the engine takes it: the target, its args by name, its own key.
+
+        Raises NotInStep, CallFailed for args that the tool doesn't take: no event says so, for the code says it again.
+        """
+        self._caller.entry()
         bound = tool.bind(args, kwargs)
         target = ToolTarget(tool)
         self._core.driver.check(target)
@@ -280,6 +285,17 @@ class Context:
 
     def _call(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verb[Any]:
         return self._caller.call(*self._bound(tool, args, kwargs))
+
+    def _parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> Verb[list[Any]]:
+        """Make calls that are in flight together; those whose args the tool doesn't take are failures at once."""
+        unbound, bound = dict[int, f.CallFailed](), list[tuple[Target, dict[str, Json], str]]()
+        for place, (tool, kwargs) in enumerate(asks):
+            try:
+                bound.append(self._bound(tool, (), kwargs))
+            except f.CallFailed as failure:
+                unbound[place] = failure
+        outcomes = iter((yield from self._caller.parallel(bound)))
+        return [unbound[place] if place in unbound else next(outcomes) for place in range(len(asks))]
 
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
         target = ModelTarget(name, call, **how)

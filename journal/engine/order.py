@@ -10,6 +10,7 @@ from runjournal.log.limits import left_out_wait_s
 from . import failures as f
 from .commands import Verb
 from .core import Core
+from .differing import what_differs
 from .script import Entry
 
 
@@ -56,7 +57,7 @@ class TellingOrder:
                     f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
                     "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
                     "`x = run.do(name, make)`; this step needs what was sent: "
-                    f"runjournal show {self.core.lineage.run_id} --calls"
+                    f"runjournal show {self.core.lineage.run_id} --calls{what_differs(self.core, entry, left)}"
                 )
             )
 

@@ -24,7 +24,7 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
     kind, key = str(wait["kind"]), str(wait["id"])
     if kind in STANDSTILLS:
         why = f": {state.status.why}" if state.status.why else ""
-        return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", f"resume({run_id!r})")
+        return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", shell.command("resume", run_id))
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
     if question is not None:
         return Awaited(kind, key, f"a yes or no to {question.action!r}", shell.approve(run_id, key))

@@ -250,6 +250,7 @@ class ModelStarted(Event):
     prompt_fingerprint: str | None = None
     params: Json = None
     place: Annotated[int | None, s.Whole(1)] = None
+    parts: Obj | None = None
 
 
 @builtin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -1051,6 +1052,76 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
     (call,) = lab.serve().unresolved()
     assert ["Rejected rejected"] * 2 + [f"CallOutcomeUnknown {call}"[:26]] == lab.serve().output["output"]
     assert 3 == len(lab.events("step.failed"))
+
+
+@rule  # engine.md C12
+def test_args_that_a_tool_does_not_take_are_told_of_and_nothing_is_sent(m: Any) -> None:
+    """A failure like any other, in a call and beside others; no event is written, and a crash changes nothing."""
+
+    def asked(run: Any) -> list[Any]:
+        wrong = [{"y": 1}, {}, {"x": 1, "y": 2}]
+        heard: list[Any] = []
+        for args in wrong:
+            try:
+                run.call(pay, **args)
+            except m.CallFailed as failure:
+                heard.append(failure.type)
+        outcomes = run.parallel((pay, wrong[0]), (pay, {"x": 2}), (pay, wrong[1]), (pay, {"x": 3}))
+        heard += [outcome.type if isinstance(outcome, m.CallFailed) else outcome.split(":")[1] for outcome in outcomes]
+        use(run, lab, "keyed")
+        return heard
+
+    for where in ("before effect", "after tool.completed", "before step.completed"):
+        lab = bench(m, lambda run: run.do("a", lambda: asked(run)), find=True)
+        pay = replace(lab.tools["unsafe"], takes=("x",))
+        crash_at(lab, where)
+        wrong = "TypeError"
+        assert [wrong, wrong, wrong, wrong, "2", wrong, "3"] == lab.serve().output["output"]
+        assert 1 == lab.crashes and 3 == len(lab.world.effects)
+        assert {"2", "3", "1"} == {str(event.data["args"]["x"]) for event in lab.events("tool.started")}
+
+
+@rule  # engine.md H10
+def test_a_result_that_cannot_be_stored_is_a_failure_of_a_tool_that_may_be_called_again(m: Any) -> None:
+    """It is recorded as a failure, told, live and after a crash, and not tried again by itself."""
+
+    def agent(run: Any) -> Any:
+        return run.do("a", lambda: [attempt(run), use(run, lab, "keyed")][0])
+
+    def attempt(run: Any) -> str:
+        try:
+            return str(run.call(look, x=1))
+        except m.CallFailed as failure:
+            return "transient" if failure.transient else "failed"
+
+    for where in ("after tool.failed", "before step.completed", "after step.completed"):
+        lab = bench(m, agent, find=True)
+        asked: list[Any] = []
+        look = replace(lab.tools["idempotent"], fn=lambda args, key, asked=asked: asked.append(key) or {object()})
+        crash_at(lab, where)
+        assert "failed" == lab.serve().output["output"]
+        assert (1, 1) == (lab.crashes, len(asked))
+        assert [False] == [event.data["again"] for event in lab.events("tool.failed")]
+
+
+@rule  # engine.md X3
+def test_a_value_of_the_memory_that_cannot_be_stored_is_a_mistake(m: Any) -> None:
+    """It fails nothing: the run is released, and mended code goes on where it was."""
+    values: list[Any] = [{object()}, "storable"]
+
+    def agent(run: Any) -> None:
+        if not run.done("a"):
+            with run.step("a"):
+                use(run, lab, "unsafe")
+                run.memory["x"] = values[0]
+
+    lab = bench(m, agent)
+    with pytest.raises(m.Mistake):
+        lab.journal.run(agent, "r")
+    assert "queued" == lab.store.state("r").status and [] == events_of(lab, "step.failed")
+    del values[0]
+    assert "completed" == lab.serve().status
+    assert {"x": "storable"} == lab.store.state("r").context["memory"] and 1 == len(lab.world.effects)
 
 
 @rule  # engine.md W4
