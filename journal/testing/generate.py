@@ -218,8 +218,8 @@ def _told(rng: random.Random, state: RunState) -> Written | None:
         return None
     call_id = rng.choice(sorted(unresolved))
     error = {"type": "CallOutcomeUnknown", "message": "nobody knows", "kind": "unknown"}
-    attempt = unresolved[call_id].attempt
-    return event(rng, e.ToolFailed, call_id=call_id, attempt=attempt, error=error, transient=False), state.status.epoch
+    told = e.ToolFailed(call_id, unresolved[call_id].attempt, error, transient=False, settled=rng.choice((False, True)))
+    return told, state.status.epoch
 
 
 def _adopted(rng: random.Random, state: RunState) -> Written | None:
