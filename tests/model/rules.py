@@ -2122,7 +2122,7 @@ def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
         assert (1, []) == (len(lab.events("tool.started")), told)
 
 
-@rule  # engine.md H15
+@rule  # engine.md H3
 def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
     """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
     for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
@@ -2134,7 +2134,7 @@ def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
         assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
 
 
-@rule  # engine.md H15
+@rule  # engine.md H5
 def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
     """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
 
