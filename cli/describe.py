@@ -66,7 +66,9 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.RunQueued: lambda v: f"{v.kind} {value(v.input)}",
     e.RunImported: lambda v: f"{v.kind} from {v.tool} {v.path or ''}",
     e.RunClaimed: lambda v: f"{v.worker} epoch {v.epoch}{f' ({v.resume})' if v.resume else ''}",
-    e.RunWaiting: lambda v: "for " + ", ".join(f"{each['kind']} {each['id']}" for each in v.for_),
+    e.RunWaiting: lambda v: (
+        "for " + ", ".join(f"{each['kind']} {each['id']}" for each in v.for_) + (f": {v.why}" if v.why else "")
+    ),
     e.RunRetryScheduled: lambda v: f"attempt {v.attempt} due {v.due_at}: {error(v.error)}",
     e.RunCompleted: lambda v: value(v.output),
     e.RunFailed: lambda v: f"{v.cause}: {error(v.error)}",

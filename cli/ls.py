@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from runjournal.logbook import Logbook
     from runjournal.looking.family import Glance
 
+    _Listed = tuple[Head, Glance | None, str]
+
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS: Final = (
@@ -94,10 +96,10 @@ def ls(
     return exits.OK
 
 
-def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[tuple[Head, Glance | None]]:
-    from runjournal.looking.family import glance
+def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[_Listed]:
+    from runjournal.looking.family import glance, stands
 
-    return ((head, glance(journal, head)) for head in heads)
+    return ((head, glance(journal, head), stands(journal.store, head)) for head in heads)
 
 
 def _whole(head: Head) -> str:
@@ -111,12 +113,12 @@ def _short(journal: Logbook) -> Callable[[Head], str]:
     return lambda head: " " * (head.parent_run_id is not None) + shortened(journal, head)
 
 
-def _row(item: tuple[Head, Glance | None], name: str) -> tuple[object, ...]:
-    head, seen = item
+def _row(item: _Listed, name: str) -> tuple[object, ...]:
+    head, seen, stopped = item
     spent = " ".join(f"{money(value, 4)} {line(currency)}" for currency, value in seen.cost.items()) if seen else "?"
     return (
         Cell(name, "title"),
-        Cell(head.status, STATUS_STYLES.get(head.status, "")),
+        Cell(stopped or head.status, "bad" if stopped else STATUS_STYLES.get(head.status, "")),
         head.kind,
         line(head.title or "", 60),
         amount(head.head_seq),
@@ -127,13 +129,14 @@ def _row(item: tuple[Head, Glance | None], name: str) -> tuple[object, ...]:
     )
 
 
-def _json(item: tuple[Head, Glance | None]) -> dict[str, Any]:
+def _json(item: _Listed) -> dict[str, Any]:
     import orjson
 
-    head, seen = item
+    head, seen, stopped = item
     return {
         "run_id": head.run_id,
         "status": head.status,
+        "stopped": stopped or None,
         "kind": head.kind,
         "title": head.title,
         "tags": orjson.loads(head.tags),

@@ -81,11 +81,11 @@ def slug(text: str) -> str:
 EXITS: Final = {
     "OK": "done; an audit found nothing, or only findings of severity `info`",
     "FAILED": "it failed: the message says why",
-    "USAGE": "the command line can't be right: an unknown option, a bad value, an ambiguous RUN",
+    "USAGE": "the command line can't be right: an unknown option, a bad value, an ambiguous RUN, or a short one where a run is changed",
     "FINDINGS": "`audit`, `verify`, `doctor`, `import claude-code`: there are findings; "
     "any command: a row was left out that can't be read",
     "NOT_FOUND": "there is no such run",
-    "CONFLICT": "an append was refused, an import contradicts what is there, or `db rebuild` met a run with a living owner",
+    "CONFLICT": "an append was refused (nothing was written), an import contradicts what is there, or `db rebuild` met a run with a living owner",
     "UNAVAILABLE": "the store can't be opened or used: it isn't there, it is busy, full, read-only, no store, or in an unsafe place, its file was replaced",
     "INTERRUPTED": "interrupted by Ctrl-C",
     "PIPE_CLOSED": "the reader of the output has gone, as in `runjournal ls | head -1`",
@@ -248,8 +248,9 @@ _SAMPLES: Final = {"time": "2026-11-29T13:28:05.123456Z", "money": "1.00", "dige
 # What the matrix can't say: it is asked with a call that isn't in the outbox, and with a question that is open.
 CONDITIONS: Final = {
     "run.claimed": "A batch that holds it takes the next epoch. From `waiting` only if what the run waits for has come, if it is due, or with `resume` = `manual`; never after a cancel was requested.",
-    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone.",
-    "run.failed": "Without the owner only with a cause that needs none: from `queued` as `expired`, `budget` or `restart_loop`, from `waiting` as `expired`.",
+    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone; `resumed` by anyone, from `waiting` for `code` or `recoveries`.",
+    "run.waiting": "Without the owner only for `recoveries`, and from `queued`.",
+    "run.failed": "Without the owner only with a cause that needs none: from `queued` as `expired` or `budget`, from `waiting` as `expired`.",
     "run.cancelled": "A running run is cancelled by its owner, or once it was requeued because its owner is gone.",
     "step.started": "Not after a cancel was requested. One step at a time.",
     "model.started": "Attempts count from 1. Not after a cancel of mode `now` was requested.",
@@ -313,6 +314,8 @@ MEANINGS: Final = {
     "error": "what was raised",
     "left": "the step failures that left the agent: [step id, attempt]",
     "run.requeued.reason": "why it is free",
+    "run.requeued.note": "what the person said who resumed it",
+    "run.waiting.why": "why nobody goes on with it, for people: what today's code does otherwise, or how often it died",
     "reason": "for people",
     "output": "the result",
     "cause": "what ended it",
@@ -341,6 +344,9 @@ MEANINGS: Final = {
     "request_hash": "of the request",
     "place": "which one it is, from 1, in the order in which its step asked for model calls",
     "request_shape": "of the request without its clocks",
+    "lost": "the agent wasn't told, and the call is judged as after a crash",
+    "settled": "the agent was told that nobody knows, and that was the word about all attempts so far",
+    "parts": "of the request without its clocks, short digests of what stands under its keys and in its lists",
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",
     "response": "the answer",
@@ -459,6 +465,8 @@ def samples(cls: type[Event]) -> Iterator[Event]:
         if cls is e.ToolStarted:
             data["policy"] = "unsafe"
         yield event_of(cls, data)
+        if cls is e.RunWaiting:
+            yield e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}])
 
 
 @dataclasses.dataclass
@@ -496,6 +504,11 @@ class Scene:
     def question_open(self, approval_id: str) -> bool:
         """The one question."""
         return self.asked
+
+    @property
+    def stands(self) -> str:
+        """It does."""
+        return "code"
 
 
 def admitted(cls: type[Event], status: str, *, by: str, epoch: int, gone: bool) -> bool:

@@ -45,7 +45,7 @@ class AsyncJournal(Journal):
         async def go_on(run_id: str, agent: AsyncAgent) -> None:
             async with places:
                 try:
-                    found[run_id] = await AsyncRunner(self).run_async(agent, run_id)
+                    found[run_id] = await AsyncRunner(self).run_async(agent, run_id, only_new=True)
                 except LEFT_ALONE:
                     return
                 except (Exception, f.Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
@@ -60,19 +60,19 @@ class AsyncJournal(Journal):
 class AsyncRunner(Runner):
     """Runs asyncio agents, each in a task of its own, so that a cancel that came from outside is known."""
 
-    async def run_async(self, agent: AsyncAgent, run_id: str) -> Json:
-        """Go on with a run, or say how it ended."""
+    async def run_async(self, agent: AsyncAgent, run_id: str, *, only_new: bool = False) -> Json:
+        """Go on with a run, or say how it ended; see `Runner.run`."""
         tried = list[Batch]()
         try:
-            return await self._run_async(agent, run_id, tried)
+            return await self._run_async(agent, run_id, tried, only_new=only_new)
         except BaseException as error:
             if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
             raise
 
-    async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch]) -> Json:
+    async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, tried=tried)
+        claim = self.claim(run_id, code=code, only_new=only_new, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         driver, output = AsyncDriver(self.appending(claim)), list[Json]()

@@ -15,8 +15,9 @@ from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpecta
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 
-from . import mistyped
+from . import mistyped, standstill
 from .logbook import Logbook, Place
+from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
 
@@ -110,7 +111,7 @@ class Journal(Logbook):
         found: dict[str, Json | BaseException] = {}
         for run_id, kind in unfinished(self, agents):
             try:
-                found[run_id] = Runner(self).run(agents[kind], run_id)
+                found[run_id] = Runner(self).run(agents[kind], run_id, only_new=True)
             except LEFT_ALONE:
                 continue
             except (Exception, Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
@@ -118,6 +119,14 @@ class Journal(Logbook):
         return found
 
     # What others say to a run.
+
+    def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
+        """Return what people are asked, oldest first: approvals, and calls of which nobody knows if they happened.
+
+        It is of all runs that haven't ended and of the ends of all lines; with `run_id`, of the newest run of its line.
+        `approve`, `reject` and `resolve` answer. Raises RunNotFound.
+        """
+        return questions(self, run_id if run_id is None else mistyped.check_run(self, run_id))
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
@@ -185,6 +194,15 @@ class Journal(Logbook):
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
         Runner(self).cancel(mistyped.check_run(self, run_id), tellable(reason), mode)
+
+    def resume(self, run_id: str, *, reason: str = "") -> None:
+        """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.
+
+        Whoever runs it next tries it, whatever its code, and its recoveries are counted anew. Raises RunNotFound, and
+        NotAllowed for a run that has nothing to resume; it says what to do instead.
+        """
+        mistyped.check_run(self, run_id)
+        standstill.resume(self, run_id, reason)
 
     # Runs that go on from others.
 

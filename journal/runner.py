@@ -27,7 +27,6 @@ from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, claims, known, same_name
-from runjournal.engine.verdict import UNDECIDED, Verdict
 from runjournal.engine.waits import awaited
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -48,13 +47,14 @@ from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
 from .logbook import Logbook
+from .questions import told
 from .run import Run, SyncDriver
 
 Agent = Callable[[Run], Any]
 
 
 class Claim(NamedTuple):
-    """A run that this process owns, with its epoch, and the agent's code as the owner before had it.
+    """A run that this process owns, with its epoch, and the agent's code as it was when the run last got on.
 
     The lease runs from `since`, in seconds since boot, or a little later.
     """
@@ -78,11 +78,18 @@ class Runner:
     # Claiming.
 
     def claim(
-        self, run_id: str, *, resume: str | None = None, code: str = "", tried: list[Batch] | None = None
+        self,
+        run_id: str,
+        *,
+        resume: str | None = None,
+        code: str | None = None,
+        only_new: bool = False,
+        tried: list[Batch] | None = None,
     ) -> Claim | None:
         """Become the owner. A cancel beats any resume; a run that doesn't get on isn't tried for ever. One append.
 
-        `tried` is given what is appended, before it is: an interrupt may come behind the commit.
+        Who has `code`, its agent's, may try a run that other code has stopped, with `only_new` once. `tried` is given
+        what is appended, before it is: an interrupt may come behind the commit.
 
         None if the run has ended, or waits for what hasn't come. Raises RunBusy, RunNotDue, RunNotFound.
         """
@@ -96,7 +103,9 @@ class Runner:
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
-            return None
+            if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
+                return None
+            resume = "code"
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
@@ -113,7 +122,7 @@ class Runner:
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
         else:
-            events.append(self._claimed(head, resume, code))
+            events.append(self._claimed(head, resume, code or ""))
         try:
             batch = log.batch(run_id, events, expect=head.head_seq)
             if tried is not None:
@@ -122,13 +131,13 @@ class Runner:
         except AppendRefused as error:
             raise f.RunBusy(f"run {run_id}: somebody else was faster") from error
         claimed = isinstance(events[-1], e.RunClaimed)
-        return Claim(run_id, head.epoch + 1, state.status.code_version or "", since) if claimed else None
+        return Claim(run_id, head.epoch + 1, state.status.proven_code or "", since) if claimed else None
 
-    def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunFailed | None:
-        """Return how a run is ended instead of being claimed; None if it may be claimed.
+    def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunWaiting | e.RunFailed | None:
+        """Return what becomes of a run instead of being claimed; None if it may be claimed.
 
-        It is ended if it doesn't get on, or its budget is used up between two steps. In a step it may still end well,
-        by what is on record; there the budget is checked before the next paid call.
+        It waits for a person's `resume` if it doesn't get on, and is ended if its budget is used up between two steps.
+        In a step it may still end well, by what is on record; there the budget is checked before the next paid call.
         """
         if stuck > self.patience:
             return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
@@ -163,19 +172,19 @@ class Runner:
 
     # Running.
 
-    def run(self, agent: Agent, run_id: str) -> Json:
-        """Go on with a run, or say how it ended."""
+    def run(self, agent: Agent, run_id: str, *, only_new: bool = False) -> Json:
+        """Go on with a run, or say how it ended. `only_new`: code that has stopped it isn't tried once more."""
         tried = list[Batch]()
         try:
-            return self._run(agent, run_id, tried)
+            return self._run(agent, run_id, tried, only_new=only_new)
         except BaseException as error:
             if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
             raise
 
-    def _run(self, agent: Agent, run_id: str, tried: list[Batch]) -> Json:
+    def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, tried=tried)
+        claim = self.claim(run_id, code=code, only_new=only_new, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         (run, parts), output = self.open(claim, code), list[Json]()
@@ -218,10 +227,10 @@ class Runner:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
         except f.EffectNotRecorded:
             raise  # somebody must see to it first: the lease runs out by itself
-        except BaseException:
+        except BaseException as error:
             with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
                 if self.log.ownership.live(run_id).status.status == "running":  # else it has ended, or its round has
-                    self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)
+                    self.log.append(run_id, [_left(error)], epoch=claim.epoch)
             raise
 
     def open(self, claim: Claim, code: str = "") -> tuple[Run, RunParts]:
@@ -264,11 +273,14 @@ class Runner:
             raise f.Fenced(f"run {run_id} has another owner")
 
     def triage(self, parts: RunParts) -> None:
-        """Get a word, before the agent is called, on each call of the open step that may not be sent again."""
+        """Ask, before the agent is called, about each call of the open step that may not be sent again: engine.md V2.
+
+        Of one whose tool doesn't let a person be asked the agent is told, when it asks for it.
+        """
         core = parts.core
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
-        unknown: dict[str, Verdict] = {}
+        waits: list[dict[str, str]] = []
         for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
                 tool = self._tool(call.tool)
@@ -276,24 +288,12 @@ class Runner:
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
                 verdict = parts.drive(parts.caller.verdict(call_id, target, args))
-                if verdict in UNDECIDED:
-                    unknown[call_id] = verdict
-        if not unknown:
-            return
-        waits = [{"kind": "question", "id": call_id} for call_id in unknown]
-        if "fail" in unknown.values():
-            words = [e.ToolResolved(call_id, calls[call_id].attempt, "unknown") for call_id in unknown]
-            names = ", ".join(sorted({calls[call_id].tool for call_id in unknown}))
-            error = {
-                "type": "CallOutcomeUnknown",
-                "message": f"{names} may have happened, and nobody knows",
-                "kind": "unknown",
-            }
-            parts.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
-            core.halt(f.Suspend("unsafe_in_flight"))
-        parts.drive(core.append(e.RunWaiting(waits)))
-        core.lineage.notify(waits)
-        core.halt(f.Suspend())
+                if verdict == "ask":
+                    waits.append({"kind": "question", "id": call_id})
+        if waits:
+            parts.drive(core.append(e.RunWaiting(waits)))
+            core.lineage.notify(waits)
+            core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:
         """The tool of this process that may know of a call. Raises SameName if two are named so, and one has a hook."""
@@ -364,7 +364,8 @@ class Runner:
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
             found = [awaited(run_id, state, wait) for wait in status.waits]
-            raise f.RunWaiting(run_id, status.waits, [each.what for each in found], [each.answer for each in found])
+            waits = [told(self.log, state, wait) for wait in status.waits]
+            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answer for each in found])
         raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.
@@ -408,8 +409,16 @@ class Runner:
         return []
 
 
-def _restart_loop(message: str) -> e.RunFailed:
-    return e.RunFailed({"type": "RestartLoop", "message": message}, [], "restart_loop")
+def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
+    """Return what becomes of a run that ends nothing and that its owner leaves: it waits for other code, or is free."""
+    stop = f.stop_in(error)
+    if not isinstance(stop, f.PlanChanged | f.StepDiverged):
+        return e.RunRequeued("released")
+    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__}], why=f.storable_text(str(stop)))
+
+
+def _restart_loop(why: str) -> e.RunWaiting:
+    return e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why=why)
 
 
 def code_version(agent: Callable[..., Any]) -> str:

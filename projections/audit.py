@@ -24,9 +24,10 @@ from runjournal.log.shapes import TIME
 from .calls import Call
 from .chain_audit import ChainAudit
 from .derived import Derived
-from .findings import Finding, Severity, command, finding, show_calls, show_events, shown, spoken
+from .findings import Finding, Severity, finding, shown, spoken
+from .shell import command, show_calls, show_events
 from .state import RunState
-from .status import arrow
+from .status import STANDSTILLS, arrow
 
 _TIME: Final = re.compile(TIME.pattern)
 _AFTER_END: Final = frozenset(
@@ -300,8 +301,17 @@ class RunAudit:
         if self.folding:
             found += self._dangling(owner_gone, known_elsewhere)
             found += self._uncommitted(owner_gone)
+            found += self._stopped()
             found += self._untaken()
         return found
+
+    def _stopped(self) -> list[Finding]:
+        """A run that stands still has somebody who should look at it."""
+        if not (stands := self.state.stands):
+            return []
+        ids = ", ".join(shown(wait["id"]) for wait in self.state.status.waits)
+        what = f"the run is {STANDSTILLS[stands]} ({ids})"
+        return [finding("stopped", self.run_id, self.state.seq, what, command("show", self.run_id))]
 
     def _untaken(self) -> list[Finding]:
         """A signal may come while the run ends; it is told by nobody else."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -71,6 +70,7 @@ CODES: Final[Mapping[str, Code]] = {
     "duplicate_effect": Code("error", "one key has two effects"),
     "call_open": Code("warning", "a call was started and has no end"),
     "call_unresolved": Code("warning", "a call may have happened, and nobody knows"),
+    "stopped": Code("warning", "the run stands still: the code differs, or it doesn't get on"),
     "uncommitted": Code("warning", "a step was left open: what it did to the context counts for nothing"),
     "signal_untaken": Code("info", "the run ended before any step took a signal: whoever sent it was not heard"),
     "approval_unasked": Code("error", "a question was answered that wasn't open"),
@@ -130,18 +130,3 @@ def spoken(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:g} s"
-
-
-def show_events(run_id: str, seq: int) -> str:
-    """Return the command that shows a run's events from a seq on."""
-    return f"runjournal show {shlex.quote(run_id)} --events --from {seq}"
-
-
-def show_calls(run_id: str, *, models: bool = False) -> str:
-    """Return the command that shows a run's calls; with `models`, those of models too."""
-    return f"runjournal show {shlex.quote(run_id)} --calls{' --models' if models else ''}"
-
-
-def command(name: str, run_id: str) -> str:
-    """Return any other command on a run."""
-    return f"runjournal {name} {shlex.quote(run_id)}"

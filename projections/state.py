@@ -139,6 +139,11 @@ class RunState:
         question = self.approvals.known.get(approval_id)
         return question is not None and question.decision is None
 
+    @property
+    def stands(self) -> str:
+        """Return why the run waits though nothing will come, for the guarded append; "" if it doesn't."""
+        return self.status.stands
+
     def answered(self, wait: Mapping[str, Any]) -> bool:
         """Return whether what a run waits for has come."""
         kind, key = wait["kind"], wait["id"]
@@ -147,12 +152,12 @@ class RunState:
         if kind == "signal":
             taken = (self.steps.open.took or ()) if self.steps.open else ()
             return any(signal[2] == key and signal[1] not in taken for signal in self.inbox.signals)
-        if kind == "timer":
+        if kind in ("timer", *status.STANDSTILLS):
             return False
         if (question := self.approvals.known.get(key)) is not None:
             return question.decision is not None
         call = self.calls.known.get(key)
-        return call is None or call.status == "unknown" or not call.unresolved
+        return call is None or call.said or not call.unresolved
 
     # Folding.
 

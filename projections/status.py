@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Final
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, RecordedEvent
 from runjournal.log.head import RECOVERIES, STATUS_AFTER, TERMINAL, sharper
+from runjournal.log.limits import stopped_codes_max
 
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "new": frozenset({"queued", "imported"}),
-    "queued": frozenset({"running", "cancelled", "failed"}),
+    "queued": frozenset({"running", "waiting", "cancelled", "failed"}),
     "running": frozenset({"running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "queued"}),
-    "waiting": frozenset({"running", "failed", "cancelled"}),
+    "waiting": frozenset({"running", "queued", "failed", "cancelled"}),
     "scheduled_retry": frozenset({"queued", "cancelled"}),
     "completed": frozenset[str](),
     "failed": frozenset[str](),
@@ -25,6 +26,9 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "imported": frozenset[str](),
 }
 """The arrows. running -> running is a step; an imported run stands alone."""
+
+STANDSTILLS: Final = {"code": "stopped: the code differs", "recoveries": "stopped: it doesn't get on"}
+"""Kinds of waits for which nothing comes but other code or a person's `resume`, each as it is shown to people."""
 
 STEP_TYPES: Final = frozenset({"step.started", "step.completed", "step.failed"})
 
@@ -48,10 +52,12 @@ def arrow(status: str, event_type: str) -> str | None:
 class Status:
     """Where a run stands; see the module.
 
-    `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress.
+    `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
+    step that ended. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
+    stopped under since, oldest first. `why` is in words why it waits.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     status: str = "new"
     kind: str = ""
@@ -70,6 +76,9 @@ class Status:
     stuck: int = 0
     recoveries: int = 0
     waits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    why: str | None = None
+    proven_code: str | None = None
+    stopped_codes: list[str] = field(default_factory=list[str])
     woken: bool = False
     due_at: str | None = None
     cancel: str | None = None
@@ -87,6 +96,11 @@ class Status:
         """Return whether the run has ended."""
         return self.status in TERMINAL
 
+    @property
+    def stands(self) -> str:
+        """Return why the run waits though nothing will come: `code`, `recoveries`; "" if it doesn't."""
+        return next((str(wait["kind"]) for wait in self.waits if wait["kind"] in STANDSTILLS), "")
+
     def on_queued(self, record: RecordedEvent, event: e.RunQueued) -> None:
         """Begin the run."""
         self.status, self.kind, self.title = "queued", event.kind, event.title
@@ -103,21 +117,32 @@ class Status:
     def on_claimed(self, record: RecordedEvent, event: e.RunClaimed) -> None:
         """Set the new owner."""
         self.status, self.epoch, self.owner = "running", event.epoch, event.worker
-        self.waits, self.woken, self.due_at = [], False, None
+        self._waits_no_more()
         self.started_at = self.started_at or record.at
         self.code_version = event.code_version or self.code_version
 
     def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
-        """Free the run for a claim; a recovery is counted before it is made."""
-        self.status, self.owner, self.due_at = "queued", None, None
+        """Free the run for a claim; a recovery is counted before it is made, and anew once a person has resumed it."""
+        self.status, self.owner = "queued", None
+        self._waits_no_more()
         if event.reason in RECOVERIES:
             self.stuck += 1
             self.recoveries += 1
+        elif event.reason == "resumed":
+            self.stuck = 0
 
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
-        """Note what the run waits for, and that it has no owner; to have come here is progress."""
+        """Note what the run waits for, and that it has no owner; to have come here is progress, unless it stands."""
         self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
-        self.woken, self.stuck = False, 0
+        self.woken, self.why = False, event.why
+        if not self.stands:
+            self.stuck = 0
+        elif self.stands == "code":
+            code = self.code_version or ""
+            self.stopped_codes = [*(each for each in self.stopped_codes if each != code), code][-stopped_codes_max:]
+
+    def _waits_no_more(self) -> None:
+        self.waits, self.woken, self.why, self.due_at = [], False, None, None
 
     def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
         """End a round, and note when the next one is due."""
@@ -144,15 +169,17 @@ class Status:
 
     def _end(self, status: str, record: RecordedEvent) -> None:
         self.status, self.ended_at, self.owner = status, record.at, None
-        self.waits, self.woken, self.due_at = [], False, None
+        self._waits_no_more()
 
     def progress(self) -> None:
-        """Note that a step ended: recoveries before it don't count any more."""
-        self.stuck = 0
+        """Note that a step ended: recoveries and stops before it don't count any more."""
+        self.stuck, self.proven_code = 0, self.code_version
+        if self.stopped_codes:
+            self.stopped_codes = []
 
     def on_call_ended(self, _: RecordedEvent, __: Event) -> None:
         """Note that a call ended: that is progress, too."""
-        self.stuck = 0
+        self.progress()
 
 
 Handler = Any  # a method of a fold that takes (record, event)

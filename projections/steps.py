@@ -89,9 +89,11 @@ class Steps:
         self.last_index, self.redo = event.index, None
 
     def on_requeued(self, _: RecordedEvent, event: e.RunRequeued) -> None:
-        """Count a recovery of the open step: the process that was in it is gone."""
+        """Count a recovery of the open step: the process that was in it is gone. Once resumed they count anew."""
         if self.open is not None and event.reason in RECOVERIES:
             self.open.recoveries += 1
+        elif self.open is not None and event.reason == "resumed":
+            self.open.recoveries = 0
 
     def on_completed(self, record: RecordedEvent, _: e.StepCompleted) -> None:
         """Complete the step, and settle the failures before it."""

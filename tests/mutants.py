@@ -15,6 +15,7 @@ from mutating import Mutant
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
+STANDS = "standstill"
 REPLACED, NAMES = "store_replaced", "tool_names"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
@@ -370,7 +371,7 @@ TWINS: Final = (
     Mutant("an answer is taken twice", "_check_facts", "not facts.question_open(event.approval_id)", "False"),
     Mutant("a word before the wait is slept through", "_WAKING", '"run.waiting",', ""),
     Mutant("recoveries are not counted", "Status.on_requeued", "self.stuck += 1", ""),
-    Mutant("progress doesn't count", "Status.on_call_ended", "self.stuck = 0", "pass"),
+    Mutant("progress doesn't count", "Status.on_call_ended", "self.progress()", "pass"),
     Mutant("a tool that isn't known falls over", "Runner._tool", "self.tools.get(name)", "self.tools[name]"),
     Mutant("a tool that isn't known fails the run", "judge", "else call.on_unknown", 'else "fail"'),
     Mutant(
@@ -689,7 +690,35 @@ OURS: Final = (
         "self.status.progress()",
         "",
     ),
-    Mutant("waiting is no progress", "Status.on_waiting", "self.woken, self.stuck = False, 0", "self.woken = False"),
+    Mutant("waiting is no progress", "Status.on_waiting", "not self.stands", "False"),
+    Mutant("to stand still is progress", "Status.on_waiting", "not self.stands", "True"),
+    Mutant(
+        "a stop for code is forgotten", "runner:_left", "not isinstance(stop, f.PlanChanged | f.StepDiverged)", "True"
+    ),
+    Mutant("a stop for code in a group is forgotten", "runner:_left", "f.stop_in(error)", "error", STANDS),
+    Mutant("mended code isn't tried", "Runner.claim", 'state.stands != "code"', "True"),
+    Mutant("any wait is tried by whoever names it", "Runner.claim", 'state.stands != "code"', "False"),
+    Mutant("code that has stopped a run is tried for ever", "Runner.claim", "only_new and", "False and", STANDS),
+    Mutant("code that is named is tried once", "Runner.claim", "only_new and", "", STANDS),
+    Mutant(
+        "code that has stopped a run is that which it got on with",
+        "Runner.claim",
+        'state.status.proven_code or ""',
+        'state.status.code_version or ""',
+        STANDS,
+    ),
+    Mutant("what stood still counts on", "Status.on_requeued", "self.stuck = 0", "pass"),
+    Mutant("a step that stood still counts on", "Steps.on_requeued", "self.open.recoveries = 0", "pass", GAPS),
+    Mutant("a wait for an answer is resumed", "_may_requeue", "not scene.facts().stands", "False", STATUSES),
+    Mutant("what has nothing to resume isn't told so", "standstill:resume", "not state.stands", "False", STANDS),
+    Mutant(
+        "a run that got on remembers where it stood still",
+        "Status.progress",
+        "if self.stopped_codes:\n    self.stopped_codes = []",
+        "",
+        STANDS,
+    ),
+    Mutant("all stops are remembered", "Status.on_waiting", "[-stopped_codes_max:]", "", STANDS),
     Mutant(
         "a run that doesn't get on is tried once too often",
         "Runner.claim",

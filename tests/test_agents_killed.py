@@ -144,11 +144,13 @@ class Place:
             for wait in state.status.waits if state.status.status == "waiting" else ():
                 if wait["kind"] == "approval":
                     self.answer(journal, run_id, wait["id"])
+                elif wait["kind"] == "recoveries":
+                    journal.resume(run_id)
                 elif wait["id"] in state.calls.unresolved():
                     self.tell(journal, run_id, wait["id"])
             if state.status.status != "failed":
                 return run_id
-            assert state.status.cause in ("unsafe_in_flight", "restart_loop"), state.status.error
+            assert state.status.cause == "unsafe_in_flight", state.status.error
             asked = [record.event for record in journal.events(run_id, types=["tool.resolved"])]
             for call_id in {word.call_id for word in asked if word.outcome == "unknown"}:  # type: ignore[attr-defined]
                 if call_id in state.calls.unresolved():

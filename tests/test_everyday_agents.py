@@ -680,7 +680,7 @@ def test_a_uuid_in_an_argument() -> None:
         return run.do("mail", lambda: [mail(str(uuid.uuid4())), charge(7)])
 
     whole, ends = everywhere(agent)
-    assert {("completed", None), ("queued", f.StepDiverged)} == {
+    assert {("completed", None), ("waiting", f.StepDiverged)} == {
         (end.status, end.stop and type(end.stop)) for end in [whole, *ends]
     }
     for end in ends:

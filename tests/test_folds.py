@@ -19,7 +19,7 @@ from runjournal.log.base import RecordedEvent, data_of
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import answers_kept_max, children_kept_max, int_max, models_max, steps_recent_max
-from runjournal.log.policies import REPEATABLE
+from runjournal.log.policies import OUTCOMES, REPEATABLE
 from runjournal.projections import transcript
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
@@ -1008,7 +1008,7 @@ def story(rng, size):
         if running and unresolved and state.steps.open and chance < 0.15:
             call = state.calls.known[call_id := rng.choice(unresolved)]
             if chance < 0.08:
-                event, epoch = e.ToolResolved(call_id, rng.choice(call.maybe), rng.choice(e.OUTCOMES), late=True), 0
+                event, epoch = e.ToolResolved(call_id, rng.choice(call.maybe), rng.choice(OUTCOMES), late=True), 0
             else:
                 event, epoch = no(call_id, call.attempt, "CallOutcomeUnknown"), state.status.epoch
         elif running and chance > 0.96:

@@ -7,7 +7,7 @@ from runjournal.log.errors import CallEnded, InvalidArgument, NotAllowed, RunNot
 from runjournal.run import Run
 
 
-@tool
+@tool(on_unknown="fail")
 def wire_money(cents: int) -> str:
     raise ConnectionError("lost")
 

@@ -35,6 +35,7 @@ QUICK = (
     "folds",
     "tool_names",
     "mistyped",
+    "standstill",
 )
 SLOWER = ("identity", "recovery", "engine_records", "engine_faults", "async_driver", "engine_model")
 SELECTION = (*QUICK, "store_replaced", *SLOWER)

@@ -21,6 +21,7 @@ from runjournal.log.errors import (
     WrongExpectation,
 )
 from runjournal.log.head import STATUS_AFTER, TERMINAL
+from runjournal.log.policies import OUTCOMES
 from runjournal.projections.status import STEP_TYPES, TRANSITIONS, arrow
 
 R = "r"
@@ -85,6 +86,7 @@ def tool_failed(call_id="c", attempt=1, kind="E", **more):
 
 QUEUED = e.RunQueued("demo", None)
 WAIT = e.RunWaiting([{"kind": "signal", "id": "go"}])
+LOOP = {"kind": "recoveries", "id": "restart_loop"}
 IMPORTED = e.RunImported("demo", "s", "t", SHA)
 OPEN = (
     step(),
@@ -402,10 +404,12 @@ def test_heartbeat_keeps_the_lease(desk):
 
 
 @pytest.mark.parametrize(
-    "ending", [[], [claim(2)], [e.RunCancelled("")], [e.RunFailed(ERROR, [], "restart_loop")]], ids=len
+    "ending",
+    [[], [claim(2)], [e.RunCancelled("")], [e.RunWaiting([LOOP])]],
+    ids=lambda ending: ending[-1].TYPE if ending else "left",
 )
 def test_take_over_in_one_batch(desk, ending):
-    """After its owner is gone a run is requeued and, in the same batch, claimed, cancelled, failed, or left."""
+    """After its owner is gone a run is requeued and, in the same batch, claimed, cancelled, left waiting, or left."""
     gone(desk)
     desk.append(e.RunRequeued("owner_dead"), *ending)
     expected = STATUS_AFTER[ending[-1].TYPE] if ending else "queued"
@@ -564,7 +568,7 @@ def test_ends_are_terminal():
 
 
 @pytest.mark.parametrize(("scene", "cause", "error"), [
-    ("queued", "expired", None), ("queued", "budget", None), ("queued", "restart_loop", None),
+    ("queued", "expired", None), ("queued", "budget", None), ("queued", "restart_loop", InvalidTransition),
     ("queued", "error", InvalidTransition), ("queued", "unsafe_in_flight", InvalidTransition),
     ("waiting", "expired", None), ("waiting", "budget", InvalidTransition), ("waiting", "rejected", InvalidTransition),
     ("running", "expired", InvalidTransition), ("gone", "restart_loop", InvalidTransition),
@@ -579,6 +583,34 @@ def test_failing_without_an_owner(desk, scene, cause, error):
     else:
         desk.append(event)
         assert ("failed", cause) == (desk.head.status, desk.journal.state(R).status.cause)
+
+
+@pytest.mark.parametrize(("scene", "kinds", "error"), [
+    ("queued", ["recoveries"], None), ("queued", ["recoveries", "timer"], InvalidTransition),
+    ("queued", ["code"], InvalidTransition), ("waiting", ["recoveries"], InvalidTransition),
+    ("gone", ["recoveries"], NotAllowed), ("failed", ["recoveries"], InvalidTransition),
+])  # fmt: skip
+def test_waiting_without_an_owner(desk, scene, kinds, error):
+    """Without its owner a run waits only because it doesn't get on, and only when it would be claimed."""
+    SCENES[scene](desk)
+    event = e.RunWaiting([{"kind": kind, "id": "restart_loop"} for kind in kinds], why="it dies")
+    if error:
+        refused(desk, error, event)
+    else:
+        desk.append(event)
+        assert ("waiting", "it dies") == (desk.head.status, desk.journal.state(R).status.why)
+
+
+@pytest.mark.parametrize("wait", [LOOP, {"kind": "code", "id": "PlanChanged"}, WAIT.for_[0]], ids=lambda w: w["kind"])
+def test_only_a_run_that_stands_still_is_requeued_from_waiting(desk, wait):
+    """It is free for whoever runs it next; a run that waits for something that comes stays where it is."""
+    running(desk)
+    desk.append(e.RunWaiting([wait]), epoch=1)
+    if wait["kind"] in ("code", "recoveries"):
+        desk.append(e.RunRequeued("resumed", "mended"))
+        assert ("queued", []) == (desk.head.status, desk.journal.state(R).status.waits)
+    else:
+        refused(desk, NotAllowed, e.RunRequeued("resumed"))
 
 
 # --- cancels ----------------------------------------------------------------------------------------------------------
@@ -720,7 +752,7 @@ def test_word_with_a_living_owner(desk):
 
 
 @pytest.mark.requirement("R73")
-@pytest.mark.parametrize("outcome", e.OUTCOMES)
+@pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("scene", ["gone", "queued", "waiting", "due", "completed", "failed", "cancelled"])
 def test_a_persons_word(desk, scene, outcome):
     """With no living owner a person's word is taken in any status; a second one only while nobody knows."""

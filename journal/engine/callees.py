@@ -22,6 +22,7 @@ from runjournal.log.limits import (
     date_near_days,
     money_digits_max,
     name_chars_max,
+    request_parts_max,
     stamp_min_s,
     stamp_near_days,
     usage_bytes_max,
@@ -225,9 +226,11 @@ class ModelTarget:
 
         It holds the request as a digest: the answer must come back, the question is asked anew.
         """
+        asked = shape(args, clock.now())
         return e.ModelStarted(
-            call_id, self.name, digest(args), digest(shape(args, clock.now())), attempt, self.provider, self.fingerprint
-        )
+            call_id, self.name, digest(args), digest(asked), attempt, self.provider, self.fingerprint,
+            parts=parts_of(asked["request"]),
+        )  # fmt: skip
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         """Ask the model."""
@@ -327,6 +330,28 @@ def _is_stamp(number: float, now: datetime) -> bool:
 def digest(value: Json) -> str:
     """Return SHA-256, in hex, of a value's JSON with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def parts_of(request: Json) -> dict[str, Any]:
+    """Return the parts of a request, without its clocks, as short digests.
+
+    The parts are its keys, and the elements of a list under one: {"system": "9f86d081", "messages": ["2c26b46b", …]}.
+    Of a longer list than `request_parts_max` the rest is one part.
+    """
+    if not isinstance(request, dict):
+        return {"": _short_digest(request)}
+    return {key: _elements(value) for key, value in cast("dict[str, Json]", request).items()}
+
+
+def _elements(value: Json) -> Any:
+    if not isinstance(value, list):
+        return _short_digest(value)
+    first, rest = value[:request_parts_max], value[request_parts_max:]
+    return [*map(_short_digest, first), *([_short_digest(rest)] if rest else [])]
+
+
+def _short_digest(value: Json) -> str:
+    return digest(value)[:8]
 
 
 def storable(value: Any) -> Json:

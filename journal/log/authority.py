@@ -44,6 +44,11 @@ class Facts(Protocol):
         """Return whether this question was asked and has no answer yet."""
         ...
 
+    @property
+    def stands(self) -> str:
+        """Return why the run waits though nothing will come: `code`, `recoveries`; "" if it doesn't."""
+        ...
+
 
 class Scene(Protocol):
     """What the gate may ask about the world around an append. Each answer is worked out only when it is needed."""
@@ -74,7 +79,7 @@ CALL_ENDS: Final = frozenset({"model.completed", "model.failed", "tool.completed
 NEEDS_FACTS: Final = (
     CALL_STARTS
     | CALL_ENDS
-    | {"tool.dispatched", "tool.resolved", "approval.requested", "approval.resolved"}
+    | {"tool.dispatched", "tool.adopted", "tool.resolved", "approval.requested", "approval.resolved"}
     | {"run.waiting", "signal.received", "child.finished"}
 )
 """Types that can't be judged by the head alone, or may wake the run."""
@@ -85,7 +90,7 @@ _NOT_TERMINAL: Final = frozenset(
 )
 _NEVER_OWNER: Final = frozenset({"run.queued", "run.imported", "run.claimed", "tool.dispatched", "child.finished"})
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
-_EXPIRY_CAUSES: Final = {"queued": ("expired", "budget", "restart_loop"), "waiting": ("expired",)}
+_EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"
 """How the `by` of an importer begins."""
 
@@ -190,12 +195,17 @@ def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene
                 f"run {head.run_id}: a cancel was requested, so it can't be claimed; append run.cancelled"
             )
         due = head.due_at is not None and head.due_at <= scene.now()
-        if status == "waiting" and not (head.wake_at or due or event.resume == "manual"):
+        if status == "waiting" and not (head.wake_at or due or event.resume in ("manual", "code")):
             raise NotAllowed(
                 f"run {head.run_id} waits, and what it waits for hasn't come; resume='manual' claims it anyway"
             )
     elif isinstance(event, e.RunRequeued):
         _may_requeue(head, event, status, scene)
+    elif isinstance(event, e.RunWaiting):
+        if status != "queued" or {wait["kind"] for wait in event.for_} != {"recoveries"}:
+            raise InvalidTransition(
+                head.run_id, status, kind, "without its owner it waits only for recoveries, and only from queued"
+            )
     elif isinstance(event, e.RunCancelled):
         if status not in ("queued", "waiting", "scheduled_retry"):
             raise InvalidTransition(head.run_id, status, kind, "a running run is cancelled by its owner")
@@ -215,6 +225,9 @@ def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) ->
     elif status == "running" and event.reason in RECOVERIES:
         if not scene.owner_gone(head):
             raise NotAllowed(f"run {head.run_id}: its owner {head.owner} is alive and holds the lease")
+    elif status == "waiting" and event.reason == "resumed":
+        if not scene.facts().stands:
+            raise NotAllowed(f"run {head.run_id} waits for an answer: only what stands still is resumed")
     else:
         raise InvalidTransition(head.run_id, status, f"run.requeued ({event.reason})")
 
@@ -273,8 +286,8 @@ def _check_facts(head: Head, event: Event, scene: Scene) -> None:
                 raise CallEnded(
                     f"run {head.run_id}: call {event.call_id} has happened; its recorded result is the answer"
                 )
-        case e.ToolFailed() if tells_unknown(event):
-            call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome
+        case e.ToolAdopted() | e.ToolFailed() if isinstance(event, e.ToolAdopted) or tells_unknown(event):
+            call = facts.call_facts(event.call_id)  # that the agent was told that nobody knows is no outcome
             if call is None or not call.unresolved:
                 raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known")
         case e.ModelCompleted() | e.ModelFailed() | e.ToolCompleted() | e.ToolFailed():

@@ -19,7 +19,7 @@ from .base import UnreadableEvent as UnreadableEvent
 from .base import builtin
 from .base import register as register
 from .base import registered as registered
-from .policies import POLICIES, RELAXED_STARTS
+from .policies import ON_UNKNOWN, OUTCOMES, POLICIES, RELAXED_STARTS
 
 Obj: TypeAlias = dict[str, Any]
 Name: TypeAlias = Annotated[str, s.Name()]
@@ -32,8 +32,8 @@ Left: TypeAlias = Annotated[list[list[Any]], s.ListOf(s.Pair())]
 One: TypeAlias = Annotated[int, s.Whole(1)]
 
 LINKS: Final = ("retry", "restart", "fork", "child")
-RESUMES: Final = ("crash", "reopen", "manual")
-REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released")
+RESUMES: Final = ("crash", "reopen", "manual", "code")
+REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed")
 CAUSES: Final = (
     "error",
     "rejected",
@@ -45,8 +45,6 @@ CAUSES: Final = (
     "expired",
 )
 STEP_KINDS: Final = ("once", "repeat", "do")
-ON_UNKNOWN: Final = ("fail", "ask")
-OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
 
@@ -114,11 +112,12 @@ class RunClaimed(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunWaiting(Event):
-    """The owner hands the run back until something that it waits for has come."""
+    """The owner hands the run back until something that it waits for has come; or nobody goes on with it, for `why`."""
 
     TYPE: ClassVar[str] = "run.waiting"
     for_: Annotated[list[Obj], s.ListOf(s.WAIT, 1)]
     due_at: Time | None = None
+    why: str | None = None
 
 
 @builtin
@@ -140,6 +139,7 @@ class RunRequeued(Event):
 
     TYPE: ClassVar[str] = "run.requeued"
     reason: Annotated[str, s.OneOf(REQUEUES)]
+    note: str | None = None
 
 
 @builtin
@@ -250,6 +250,7 @@ class ModelStarted(Event):
     prompt_fingerprint: str | None = None
     params: Json = None
     place: Annotated[int | None, s.Whole(1)] = None
+    parts: Obj | None = None
 
 
 @builtin
@@ -334,7 +335,11 @@ class ToolCompleted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ToolFailed(Event):
-    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt."""
+    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt.
+
+    `lost`: the agent wasn't told, and the call is judged as after a crash. `settled`: the agent was told that nobody
+    knows, and that was the word about all attempts so far.
+    """
 
     TYPE: ClassVar[str] = "tool.failed"
     call_id: Name
@@ -345,6 +350,17 @@ class ToolFailed(Event):
     again: bool = False
     cut: bool = False
     retry_at: Time | None = None
+    lost: bool = False
+    settled: bool = False
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class ToolAdopted(Event):
+    """The open step asks for what may have happened in another one: from now on that call is its own."""
+
+    TYPE: ClassVar[str] = "tool.adopted"
+    call_id: Name
 
 
 @builtin

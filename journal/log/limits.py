@@ -104,12 +104,21 @@ rounds_max: Final = 3
 backoff_s: Final = 1.0
 """Before the second round; four times as long before each one after."""
 recoveries_max: Final = 3
-"""Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited. One more
-fails the run, cause `restart_loop`."""
+"""Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited. After one
+more it waits for `Journal.resume`."""
 attempt_recoveries_max: Final = 20
-"""Recoveries within one attempt of a step, whatever ended in between. One more fails the run, cause `restart_loop`."""
+"""Recoveries within one attempt of a step, whatever ended in between. After one more it waits for `Journal.resume`."""
+stopped_codes_max: Final = 8
+"""Versions of an agent's code that a run remembers to have stopped it since it last got on; `recover_all` tries each
+once. Of more the oldest is forgotten, and may be tried once more."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
+request_parts_max: Final = 64
+"""Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+differences_told_max: Final = 5
+"""Of what differs between what is on record and what is asked for today, so many places are named."""
+differing_text_chars_max: Final = 60
+"""A value that differs is cut to this where it is named."""
 error_text_chars_max: Final = 20_000
 """The type, the message and the traceback of an error are each cut to this: no error is too long to be on record."""
 money_digits_max: Final = 18

@@ -247,8 +247,15 @@ TIME: Final = Text(
     "a UTC time such as 2026-11-29T13:28:05.123456Z",
 )
 DIGEST: Final = Text(r"[0-9a-f]{64}", "a SHA-256 in hex")
+RAISED: Final = Fields({"type": Text(), "message": Text()})
 ERROR: Final = Fields(
-    {"type": Text(), "message": Text()}, {"kind": OneOf(("rejected", "unknown")), "note": Text(), "traceback": Text()}
+    {"type": Text(), "message": Text()},
+    {
+        "kind": OneOf(("rejected", "unknown")),
+        "note": Text(),
+        "traceback": Text(),
+        "original": RAISED,
+    },
 )
 USAGE: Final = Fields(
     {"input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole()},
@@ -260,7 +267,9 @@ COST: Final = Fields(
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
-WAIT: Final = Fields({"kind": OneOf(("approval", "question", "child", "signal", "timer")), "id": Name()})
+WAIT: Final = Fields(
+    {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()}
+)
 TASK: Final = Fields(
     {"id": Name(), "title": Text(), "status": OneOf(("todo", "doing", "done", "dropped"))}, {"note": Text()}
 )

@@ -36,12 +36,14 @@ from runjournal.log.limits import (
 )
 from runjournal.log.store import Store, all_heads
 from runjournal.logbook import Logbook
-from runjournal.projections.findings import BESIDE, command, show_events, shown, spoken
+from runjournal.projections.findings import BESIDE, shown, spoken
+from runjournal.projections.shell import command, show_events
 from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import fold_name
 
 from .audit import audit_store
 from .audit_rows import DAMAGE, IndexRow, rows
+from .family import stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +304,12 @@ class _Patient:
         yield Check("abandoned", not gone, what, self._run_command("show", gone))
         for status in ("queued", "scheduled_retry", "imported"):
             yield Check(status, True, f"{sum(1 for _ in self._heads(status))} runs are {status}")
-        waiting = [head.run_id for head in self._heads("waiting")]
+        stopped, waiting = dict[str, list[str]](), list[str]()
+        for head in self._heads("waiting"):
+            word = stands(self.store, head)
+            (stopped.setdefault(word, []) if word else waiting).append(head.run_id)
+        for word, runs in sorted(stopped.items()):
+            yield Check("stopped", False, f"{len(runs)} runs are {word}{_list(runs)}", self._run_command("show", runs))
         what = f"{len(waiting)} runs wait for an answer, a signal, a child or a time{_list(waiting)}"
         yield Check("waiting", None if waiting else True, what, self._run_command("show", waiting))
 

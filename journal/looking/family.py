@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import NamedTuple, cast
 
+from runjournal.log import events as e
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
 from runjournal.log.limits import family_runs_max, glance_tail_events_max
+from runjournal.log.store import Store
 from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState
+from runjournal.projections.status import STANDSTILLS
 from runjournal.writing import checkpoints
 
 
@@ -35,6 +38,16 @@ def glance(journal: Logbook, head: Head) -> Glance | None:
         return None
     money = {currency: str(state.costs.amount(currency)) for currency in sorted(state.costs.money)}
     return Glance(state.costs.tokens(), money, state.calls.tools.in_flight + state.calls.models.in_flight)
+
+
+def stands(store: Store, head: Head) -> str:
+    """Return the words for a run that stands still, "" for any other; its wait is among its newest events."""
+    if head.status != "waiting":
+        return ""
+    for record, _ in zip(store.read_back(head.run_id, head.head_seq + 1), range(glance_tail_events_max), strict=False):
+        if isinstance(record.event, e.RunWaiting):
+            return next((STANDSTILLS[wait["kind"]] for wait in record.event.for_ if wait["kind"] in STANDSTILLS), "")
+    return ""
 
 
 class Family(NamedTuple):

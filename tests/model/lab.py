@@ -14,6 +14,7 @@ from typing import Any
 from model.programs import OWN, POLICIES, Program
 
 COUNTS: Counter[str] = Counter()  # what was really tried
+CALL_EVENTS = ("tool.started", "tool.completed", "tool.failed", "tool.resolved")  # what they say is of one attempt
 
 
 class Lab:
@@ -396,7 +397,7 @@ class Lab:
         maybe: dict[str, set[int]] = {}
         known = set()
         line = [log for id, log in self.store.log.items() if self.store.state(id).scope == scope]
-        for event in (e for log in line for e in log if e.type.startswith("tool.")):
+        for event in (e for log in line for e in log if e.type in CALL_EVENTS):
             id, attempt = event.data["call_id"], event.data["attempt"]
             if event.type == "tool.started" and event.data["policy"] in ("keyed", "unsafe"):
                 maybe.setdefault(id, set()).add(attempt)
@@ -425,9 +426,9 @@ NEXT = {
     "": ["queued"],
     "queued": ["claimed", "cancelled", "cancel_requested"],
     "claimed": ["waiting", "retry_scheduled", "requeued", "completed", "failed", "cancelled", "cancel_requested"],
-    "waiting": ["claimed", "cancelled", "cancel_requested"],
+    "waiting": ["claimed", "requeued", "cancelled", "cancel_requested"],
     "retry_scheduled": ["requeued", "cancelled", "cancel_requested"],
-    "requeued": ["claimed", "failed", "cancelled", "cancel_requested"],
+    "requeued": ["claimed", "waiting", "cancelled", "cancel_requested"],
 }
 
 

@@ -135,14 +135,15 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
             return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
         case e.RunClaimed():
             return {"epoch": event.epoch}
+        case e.RunRequeued():
+            return {"reason": event.reason}
         case e.RunWaiting():
-            return {"for": [wait["id"] for wait in event.for_]}
+            stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
+            return {"for": [wait["id"] for wait in event.for_]} | ({"stands": stands.pop()} if stands else {})
         case e.RunCompleted():
             return {"output": event.output}
         case e.RunFailed():
             cause = "error" if event.cause in ("retries_exhausted", "rejected") else event.cause
-            if cause == "restart_loop":
-                return {"cause": cause}
             return {"cause": cause, "error": event.error, "left": event.left}
         case e.StepStarted():
             keys = ("id", "name", "kind", "index", "entry", "attempt")
@@ -158,7 +159,7 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.ModelCompleted():
             return {"call_id": event.call_id, "attempt": event.attempt, "result": event.response}
         case e.ToolFailed() | e.ModelFailed():
-            keys = ("call_id", "attempt", "again", "did_not_happen")
+            keys = ("call_id", "attempt", "again", "did_not_happen", "lost", "settled")
             data = {key: getattr(event, key, False) for key in keys}
             return data | {"error": _error(event.error, event.transient)}
         case e.PlanSet():
@@ -284,6 +285,10 @@ class State:
         return [wait["id"] for wait in self.product.status.waits]
 
     @property
+    def stands(self) -> str:
+        return self.product.stands
+
+    @property
     def woken(self) -> bool:
         return self.product.status.woken
 
@@ -407,12 +412,13 @@ class Ticking(Product_):
         def ticking_append(make: Any) -> Any:
             def ticking(tx: Any) -> Any:
                 batch = make(tx)
-                self.tick("after effect")
-                self.tick("before tool.completed")
+                if batch.epoch:
+                    self.tick("after effect")
+                self.tick(f"before {batch.drafts[0].type}")
                 return batch
 
             records = append_made(ticking)
-            self.tick("after tool.completed")
+            self.tick(f"after {records[0].type}")
             return records
 
         appender.append_made = ticking_append
@@ -430,6 +436,7 @@ class LabTool(ProductTool[..., Any]):
             key_ttl_s=tool.ttl,
             reconcile=tool.find,
             on_unknown=tool.on_unknown,
+            not_sent=tool.not_sent,
         )
         self.log = log
         self.takes = tool.takes
@@ -625,6 +632,9 @@ class Journal:
 
     def signal(self, run_id: str, payload: Any) -> None:
         self.log.append(run_id, [e.SignalReceived(self.log.new_run_id(), "lab", plain(payload))], expect=None)
+
+    def resume(self, run_id: str) -> None:
+        self.log.resume(run_id)
 
     def cancel(self, run_id: str) -> None:
         self.log.append(run_id, [e.RunCancelRequested("", "now")], expect=None)

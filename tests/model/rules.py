@@ -46,6 +46,17 @@ def crash_at(lab: Lab, where: str, nth: int = 1, kind: str = "crash") -> None:
     lab.world.tick = watch  # type: ignore[method-assign]
 
 
+def ended_with_its_step_open(lab: Lab) -> Any:
+    """Let it die where it is about to, and end the run before anybody goes on with it."""
+    with suppress(lab.m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    lab.journal.cancel("r")
+    state = lab.journal.run(lab.agent, "r")
+    assert "cancelled" == state.status
+    return state
+
+
 def events_of(lab: Lab, prefix: str = "", run_id: str = "r") -> list[str]:
     return [event.type for event in lab.store.log[run_id] if event.type.startswith(prefix)]
 
@@ -298,6 +309,84 @@ def test_another_step_than_the_open_one_changes_nothing(m: Any) -> None:
     assert "completed" == lab.serve().status
 
 
+@rule  # engine.md X2
+def test_a_run_that_code_has_stopped_waits_for_code(m: Any) -> None:
+    """On record, with no recovery counted, however often it is tried; whoever names it with mended code goes on."""
+
+    def agent(run: Any) -> None:
+        with run.step("a"):
+            use(run, lab, "unsafe", next(lab.coins))
+
+    for stop, mended in ((m.PlanChanged, 0), (m.StepDiverged, 1)):
+        lab = bench(m, agent)
+        lab.boot(patience=3)
+        lab.coins = iter([0, *[mended] * 6, 0])
+        crash_at(lab, "after tool.completed")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        broken = (lambda run: run.do("two", list)) if stop is m.PlanChanged else agent
+        for _ in range(6):
+            with pytest.raises(stop):
+                lab.journal.run(broken, "r")
+            state = lab.store.state("r")
+            assert ("waiting", [stop.__name__], "code") == (state.status, state.waits, state.stands)
+        if stop is m.PlanChanged:
+            lab.coins = iter([0])
+        assert "completed" == lab.journal.run(agent, "r").status
+        assert 1 == len(lab.world.effects) == len(lab.events("run.requeued"))
+
+
+@rule  # engine.md V6
+def test_to_be_stopped_for_code_is_no_progress(m: Any) -> None:
+    """A crash before it and one after it are two without progress."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
+    lab.boot(patience=1)
+    for where in ("before tool.completed", "", "after run.claimed"):
+        if where:
+            crash_at(lab, where)
+        with suppress(m.Crash, m.PlanChanged):
+            lab.journal.run(lab.agent if where else (lambda run: run.do("two", list)), "r")
+        lab.disown("r")
+    assert ["restart_loop"] == lab.journal.run(lab.agent, "r").waits
+
+
+@rule  # engine.md V10
+def test_only_what_stands_still_is_resumed(m: Any) -> None:
+    """Not a run that has an owner, is queued, waits for a person, or has ended; and once is enough."""
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", args={"x": 3}), refused()]))
+
+    def refused() -> None:
+        with pytest.raises(m.Refused):
+            lab.journal.resume("r")
+
+    lab.journal.start("r")
+    refused()
+    lab.journal.run(lab.agent, "r")
+    refused()
+    lab.people("r")
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lambda run: run.do("two", list), "r")
+    lab.journal.resume("r")
+    refused()
+    assert "completed" == lab.serve().status
+    refused()
+
+
+@rule  # engine.md X9
+def test_a_cancel_beats_a_run_that_stands_still(m: Any) -> None:
+    """Whoever runs it next ends it, and the agent isn't called."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")))
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lambda run: run.do("two", list), "r")
+    lab.journal.cancel("r")
+    assert ("cancelled", 2) == (lab.journal.run(lab.agent, "r").status, len(lab.events("run.claimed")))
+
+
 @rule  # engine.md C2
 def test_equal_calls_that_are_in_flight_together(m: Any) -> None:
     """The one that failed is the one that is called again, whatever became of its twin."""
@@ -388,9 +477,7 @@ def test_what_was_told_stays_told(m: Any) -> None:
         with run.step("a"):
             try:
                 return use(run, lab, "unsafe")
-            except m.CallFailed:
-                with pytest.raises(m.CallOutcomeUnknown):
-                    use(run, lab, "unsafe")
+            except m.CallOutcomeUnknown:
                 return use(run, lab, "keyed")
 
     lab = bench(m, agent, {("unsafe", 1): ["never"]}, on_unknown="fail")
@@ -488,12 +575,12 @@ def test_what_a_restart_was_told_stays_told_too(m: Any) -> None:
 @rule  # engine.md H1
 def test_what_was_told_of_a_key_of_its_own_stays_told_in_a_later_step(m: Any) -> None:
     """The step that heard of the unknown outcome is the one whose history it is."""
-    order = m.Tool("order", "unsafe", lambda args, key: 1 / 0, key="order-{id}")
+    order = m.Tool("order", "unsafe", lambda args, key: 1 / 0, None, "fail", key="order-{id}")
 
     def agent(run: Any) -> Any:
         for name in "ab":
             with suppress(m.StepDone), run.step(name):
-                with pytest.raises(m.CallOutcomeUnknown if name == "b" else m.CallFailed):
+                with pytest.raises(m.CallOutcomeUnknown):
                     run.call(order, id=7)
                 use(run, lab, "keyed")
 
@@ -545,14 +632,13 @@ def test_the_testimony_of_a_fenced_owner_reaches_the_line(m: Any) -> None:
 def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
     """The owner may still end the call itself."""
 
-    def agent(run: Any) -> Any:
-        with run.step("a"):
-            return run.call(
-                m.Tool("unsafe", "unsafe", lambda args, key: lab.journal.resolve("r", key, "did_not_happen"))
-            )
+    def send(args: Any, key: str) -> str:
+        with pytest.raises(m.Refused):
+            lab.journal.resolve("r", key, "did_not_happen")
+        return "sent"
 
-    lab = bench(m, agent)
-    assert lab.serve().output["error"]["type"] in ("Refused", "NotAllowed")
+    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("unsafe", "unsafe", send))))
+    assert {"output": "sent"} == lab.serve().output
 
 
 @rule  # engine.md L1
@@ -573,12 +659,9 @@ def test_a_line_has_one_newest_run(m: Any) -> None:
 @rule  # engine.md L2
 def test_a_retry_enters_an_open_step_again(m: Any) -> None:
     """Nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
-    lab = bench(
-        m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]), on_unknown="fail"
-    )
+    lab = bench(m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]))
     crash_at(lab, "before tool.completed")
-    lab.serve()
-    (call,) = lab.store.state("r").unresolved()
+    (call,) = ended_with_its_step_open(lab).unresolved()
     lab.journal.resolve("r", call, "happened", "by hand")
     lab.journal.start("two", "retry", "r")
     assert {"output": ["answer 0 to q1", "by hand"]} == lab.serve("two").output
@@ -630,7 +713,7 @@ def test_a_stop_can_not_be_swallowed(m: Any) -> None:
 
 @rule  # engine.md V6
 def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
-    """R81: three recoveries without progress; with progress in between, any number."""
+    """R81: it waits after three recoveries without progress, till a person resumes it; with progress, any number."""
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
     for _ in range(5):
         crash_at(lab, "before tool.completed")
@@ -639,7 +722,16 @@ def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
         with suppress(m.Crash):
             lab.journal.run(lab.agent, "r")
         lab.disown("r")
-    assert {"cause": "restart_loop"} == lab.journal.run(lab.agent, "r").output
+    for _ in range(2):  # whoever runs it leaves it
+        state = lab.journal.run(lab.agent, "r")
+        assert ("waiting", ["restart_loop"], "recoveries") == (state.status, state.waits, state.stands)
+    assert 4 == len(lab.events("run.claimed"))
+    lab.journal.resume("r")
+    for _ in range(2):  # it is counted anew: the first of the three is the next one
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+    assert ("completed", 6) == (lab.serve().status, len(lab.events("run.claimed")))
     lab = bench(m, lambda run: run.do("a", lambda: [use(run, lab, "idempotent", i) for i in range(9)]))
     for nth in range(9):
         crash_at(lab, "after tool.completed", nth + 1)
@@ -762,7 +854,7 @@ def test_a_stalled_owner_in_each_place(m: Any) -> None:
 @rule  # engine.md H2
 def test_the_table_of_what_a_recorded_call_gives_back(m: Any) -> None:
     """4 policies x 5 records x 2 situations."""
-    told = {"ok": "result", "never": "CallFailed", "did not happen": "CallFailed"}
+    failed = {"ok": "result", "never": "CallFailed", "did not happen": "CallFailed"}
     later = {("unsafe", "never"): "CallOutcomeUnknown"}  # whatever else failed is sent again and succeeds
 
     def outcome(fn: Callable[[], Any]) -> str:
@@ -786,11 +878,11 @@ def test_the_table_of_what_a_recorded_call_gives_back(m: Any) -> None:
 
         lab = bench(m, agent, {(policy, 1): [record]}, on_unknown="fail")
         lab.serve()
-        after = later.get((policy, record), "result")
-        expected = [told[record]] if entry == "again" else []
+        after, told = later.get((policy, record), "result"), later.get((policy, record), failed[record])
+        expected = [told] if entry == "again" else []
         expected += [after] if expected != ["result"] else []
         expected += [after] if expected == ["CallOutcomeUnknown"] else []
-        assert [[told[record]], expected] == heard, (policy, record, entry)
+        assert [[told], expected] == heard, (policy, record, entry)
     for policy, word in itertools.product(POLICIES, ["", "happened", "did_not_happen"]):
         lab = bench(m, lambda run, policy=policy: run.do("a", lambda: use(run, lab, policy)), on_unknown="ask")
         crash_at(lab, "before tool.completed" if word != "did_not_happen" else "before effect")
@@ -1431,9 +1523,9 @@ def test_a_retry_tells_an_open_step_its_history(m: Any) -> None:
             except m.CallFailed:
                 return use(run, lab, "unsafe")
 
-    lab = bench(m, agent, {("keyed", 1): ["never"]}, on_unknown="fail")
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
     crash_at(lab, "before tool.completed")
-    *_, call = lab.serve().unresolved()
+    *_, call = ended_with_its_step_open(lab).unresolved()
     lab.journal.resolve("r", call, "happened", "by hand")
     lab.journal.start("two", "retry", "r")
     assert {"output": "by hand"} == lab.serve("two").output and 1 == len(lab.world.effects)
@@ -1687,7 +1779,7 @@ def test_an_attempt_that_did_nothing_frees_no_other(m: Any) -> None:
         lab.world.act("keyed", key, "sent")
         raise m.Transient("lost")
 
-    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("send", "keyed", send))))
+    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("send", "keyed", send, None, "fail"))))
     assert "unsafe_in_flight" == lab.serve().output["cause"]
     assert (2, 1) == (len(tries), len(lab.world.effects))
 
@@ -1982,3 +2074,282 @@ def test_the_third_round_is_the_last(m: Any) -> None:
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")), {("idempotent", 1): ["late"] * 20})
     assert "failed" == lab.serve().status
     assert (3, 2) == (len(lab.events("step.failed")), len(lab.events("run.retry_scheduled")))
+
+
+# Same call, live ends, and who is asked about them.
+
+
+def sent(lab: Lab, policy: str = "unsafe", on_unknown: str = "ask", **how: Any) -> Callable[[Any], Any]:
+    """A call of the tool of a policy, with another on_unknown than the lab's own."""
+    tool = lab.m.Tool(policy, policy, lab.tool(policy), None, on_unknown, **how)
+    return lambda run, x=1: run.call(tool, x=x)
+
+
+def struck_everywhere(make: Callable[[dict[int, str]], Lab], judge: Callable[[Lab], None]) -> Lab:
+    """The run without a strike; and behind the same judge the run with a crash, two, or a stall at each boundary."""
+    base = make({})
+    base.serve()
+    judge(base)
+    for first in range(1, base.world.ticks + 1):
+        for plan in ({first: "crash"}, {first: "crash", first + 3: "crash"}, {first: "stall"}):
+            lab = make(plan)
+            lab.serve()
+            judge(lab)
+    return base
+
+
+@rule  # engine.md H15
+def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
+    """It timed out, with no crash at all: a person is asked, the agent goes on with what he says, nothing is sent."""
+    told: list[str] = []
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return call(run)
+            except Exception as failure:
+                told.append(type(failure).__name__)
+                raise
+
+    for policy, ends in (("unsafe", ["lost"]), ("unsafe", ["never"])):
+        lab = bench(m, agent, {(policy, 1): ends})
+        call = sent(lab)
+        assert "waiting" == lab.journal.run(agent, "r").status
+        (waits,) = lab.store.state("r").waits
+        assert [waits] == list(lab.store.state("r").unresolved())
+        lab.journal.resolve("r", waits, "happened", "by hand")
+        assert {"output": "by hand"} == lab.serve().output
+        assert (1, []) == (len(lab.events("tool.started")), told)
+
+
+@rule  # engine.md H15
+def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
+    """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
+    for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
+        lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("unsafe", 1): ["lost"]})
+        call = sent(lab)
+        lab.journal.run(lab.agent, "r")
+        lab.journal.resolve("r", *lab.store.state("r").waits, word, "by hand")
+        assert "completed" == lab.serve().status
+        assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
+
+
+@rule  # engine.md H15
+def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
+    """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
+
+    class Broken(ValueError): ...
+
+    for raised, asked in ((ValueError, False), (Broken, True), (OSError, True)):
+
+        def send(args: Any, key: str, raised: type[Exception] = raised) -> None:
+            raise raised("no")
+
+        tool = m.Tool("unsafe", "unsafe", send, not_sent=(ValueError,))
+        lab = bench(m, lambda run, tool=tool: run.do("a", lambda: run.call(tool, x=1)))
+        state = lab.journal.run(lab.agent, "r") if asked else lab.serve()
+        assert ("waiting" if asked else "failed") == state.status
+        assert asked == bool(state.unresolved())
+
+
+@rule  # engine.md H15
+def test_a_keyed_call_is_told_while_its_key_lives(m: Any) -> None:
+    """Sent again under its key it can't happen twice; once the key may be forgotten, a person is asked."""
+    for ttl, status in ((3600.0, "failed"), (0.0, "waiting")):
+        lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("keyed", 1): ["never"]})
+        call = sent(lab, "keyed", ttl=ttl)
+        assert status == lab.journal.run(lab.agent, "r").status
+
+
+@rule  # engine.md H15
+def test_an_agent_that_is_told_goes_its_second_way_live_and_after_a_crash(m: Any) -> None:
+    """`fail` and `tell`: whether it failed or the process died, the agent hears of it, and plan B works."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return call(run)
+            except m.CallOutcomeUnknown:
+                return f"plan B: {use(run, lab, 'keyed', 2)}"
+
+    for on_unknown, ends, where in itertools.product(
+        ("fail", "tell"), (["lost"], ["ok"]), ("before tool.completed", "before tool.failed", "never")
+    ):
+        lab = bench(m, agent, {("unsafe", 1): ends})
+        call = sent(lab, on_unknown=on_unknown)
+        lab.boot()
+        lab.tools["unsafe"] = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, on_unknown)
+        lab.boot()
+        crash_at(lab, where)
+        output = lab.serve().output["output"]
+        struck = where == ("before tool.completed" if ends == ["ok"] else "before tool.failed")
+        assert (ends == ["lost"] or struck) == output.startswith("plan B"), (on_unknown, ends, where)
+        assert 1 + output.startswith("plan B") == len(lab.world.effects)
+
+
+@rule  # engine.md H16
+def test_a_call_that_is_told_is_settled(m: Any) -> None:
+    """A shell whose commands fail all day: no question, nothing is blocked, and asked again it is sent again."""
+
+    def agent(run: Any) -> Any:
+        heard = []
+        for turn in "abc":
+            with run.step(turn):
+                try:
+                    heard.append(call(run))
+                except m.CallOutcomeUnknown:
+                    heard.append("unknown")
+        return heard[-1]
+
+    lab = bench(m, agent, {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="tell")
+    state = lab.serve()
+    assert ("completed", {}) == (state.status, state.unresolved())
+    assert 3 == len({event.data["call_id"] for event in lab.events("tool.started")})
+
+
+@rule  # engine.md C10
+def test_the_documented_loop_sends_nothing_twice(m: Any) -> None:
+    """A turn tells the model what failed, the model asks again in the next turn: it is the same call."""
+
+    def make(policy: str, on_unknown: str, ends: list[str], plan: dict[int, str]) -> Lab:
+        def agent(run: Any) -> Any:
+            while (i := run.memory.get("i", 0)) < 3:
+                with run.step("turn", repeat=True):
+                    try:
+                        out = call(run)
+                    except (m.CallFailed, m.CallOutcomeUnknown) as failure:
+                        out = type(failure).__name__
+                    run.message("tool", out)
+                    run.memory["i"] = 3 if out.startswith(policy) else i + 1
+            return [message["content"] for message in run.context["messages"]]
+
+        lab = bench(m, agent, {(policy, 1): ends}, plan)
+        lab.tools[policy] = m.Tool(policy, policy, lab.tool(policy), None, on_unknown)
+        lab.boot()
+        call = sent(lab, policy, on_unknown)
+        return lab
+
+    def once(lab: Lab) -> None:
+        assert len(set(lab.world.effects)) == len(lab.world.effects) <= 1
+        assert 1 == len({event.data["call_id"] for event in lab.events("tool.started")})
+
+    for on_unknown, output in (("ask", 1), ("fail", 3)):
+        base = struck_everywhere(lambda plan, on=on_unknown: make("unsafe", on, ["lost"], plan), once)  # type: ignore[misc]
+        assert output == len(base.store.state("r").output["output"])
+        assert 2 * (on_unknown == "fail") == len(base.events("tool.adopted"))
+    base = struck_everywhere(lambda plan: make("keyed", "ask", ["late", "late", "late", "lost"], plan), once)
+    assert 1 == len(base.events("tool.adopted"))
+
+
+@rule  # engine.md C10
+def test_which_call_is_taken_over(m: Any) -> None:
+    """First those that this step has taken over, then its own, then the oldest unknown one; all of equal args."""
+
+    def unknown(run: Any, x: int = 1) -> Any:
+        try:
+            return call(run, x)
+        except m.CallOutcomeUnknown:
+            return "unknown"
+
+    def agent(run: Any) -> Any:
+        heard = []
+        heard += run.do("a", lambda: [unknown(run)])
+        heard += run.do("b", lambda: [unknown(run, 2)])
+        heard += run.do("c", lambda: [unknown(run), unknown(run), unknown(run, 2), unknown(run, 3)])
+        return heard + run.do("d", lambda: [unknown(run, 3)])
+
+    def make(plan: dict[int, str]) -> Lab:
+        lab = bench(m, agent, {("unsafe", 1): ["lost"], ("unsafe", 2): ["never"]}, plan)
+        lab.tools["unsafe"] = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, "fail")
+        lab.boot()
+        nonlocal call
+        call = sent(lab, on_unknown="fail")
+        return lab
+
+    call: Any = None
+    base = make({})
+    base.serve()
+    first, second = (event.data["call_id"] for event in base.events("tool.started")[:2])
+    assert [first, second] == [event.data["call_id"] for event in base.events("tool.adopted")]
+    assert ["unknown"] * 5 == base.store.state("r").output["output"][:5]
+    for tick in range(1, base.world.ticks + 1):
+        lab = make({tick: "crash"})
+        lab.serve()
+        assert len(set(lab.world.effects)) == len(lab.world.effects)
+        lab.judge()
+
+
+@rule  # engine.md C10
+def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
+    """A word that comes while the run lies still is for the step that took it over: its result goes there."""
+    for word, output in (("happened", "by hand"), ("did_not_happen", "sent")):
+        lab = bench(m, lambda run: [run.do("a", lambda: heard(run)), run.do("b", lambda: call(run))])
+        lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+        lab.program.nature[("unsafe", 1)] = ["never"]
+        fails, call = sent(lab, on_unknown="fail"), sent(lab)
+
+        def heard(run: Any, fails: Any = fails) -> str:
+            with pytest.raises(m.CallOutcomeUnknown):
+                fails(run)
+            return "unknown"
+
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+        (waits,) = lab.store.state("r").waits
+        assert [waits] == [event.data["call_id"] for event in lab.events("tool.adopted")]
+        lab.journal.resolve("r", waits, word, "by hand")
+        assert {"output": ["unknown", output]} == lab.serve().output
+        assert {waits} == {event.data["call_id"] for event in lab.events("tool.started")}
+
+
+@rule  # engine.md C10
+def test_equal_calls_in_flight_are_two(m: Any) -> None:
+    """What is asked for twice at once is meant twice; of two that nobody knows of each is taken over once."""
+
+    def agent(run: Any) -> Any:
+        return [run.do(name, lambda: [type(x).__name__ for x in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+                for name in "ab"]  # fmt: skip
+
+    lab = bench(m, agent, {("unsafe", 1): ["lost"]})
+    tool = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, "fail")
+    assert {"output": [["CallOutcomeUnknown"] * 2] * 2} == lab.serve().output
+    assert (2, 2) == (len(lab.events("tool.started")), len({x.data["call_id"] for x in lab.events("tool.adopted")}))
+
+
+@rule  # engine.md H14
+def test_calls_made_together_are_begun_one_by_one(m: Any) -> None:
+    """Killed in the first of three: one may have happened, and a person is asked about one."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.parallel(*((tool, {"x": x}) for x in (1, 2, 3)))))
+    tool = m.Tool("unsafe", "unsafe", lab.tool("unsafe"))
+    crash_at(lab, "after effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "after effect")
+    assert 1 == len(lab.journal.run(lab.agent, "r").waits)
+    assert "completed" == lab.serve().status and 3 == len(lab.world.effects)
+
+
+@rule  # engine.md D7
+def test_a_changed_question_is_not_paid_for(m: Any) -> None:
+    """A deploy changed the prompt of a step that has sent something: it stops before the new question is paid for."""
+    version = [1]
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            answer = run.model("m", {"q": f"prompt {version[0]}"}, lab.model)
+            return [answer, use(run, lab, "unsafe")]
+
+        return run.do("a", body)
+
+    lab = bench(m, agent)
+    crash_at(lab, "before step.completed")
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.died("r", "before step.completed")
+    version[0] = 2
+    for _ in range(5):
+        with pytest.raises(m.StepDiverged):
+            lab.journal.run(agent, "r")
+    assert ["prompt 1"] == lab.world.paid
+    version[0] = 1
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)

@@ -311,6 +311,8 @@ class Life:
             for wait, kind in waits.items():
                 if kind == "approval":
                     self.answer(journal, run_id, wait)
+            if "recoveries" in waits.values():
+                journal.resume(run_id)
             if status == "failed" or "question" in waits.values():
                 for call_id in list(state.calls.unresolved()):
                     if status == "failed" or call_id in waits:
@@ -542,7 +544,7 @@ class Case:
         if said == "not due":
             time.sleep(0.02)
             return newest
-        if said not in ("waiting", "failed unsafe_in_flight", "failed restart_loop", "failed error down"):
+        if said not in ("waiting", "failed unsafe_in_flight", "failed error down"):
             raise Violation(f"a life ended as {said}")
         if self.mode == "kill" and self.rng.random() < 0.2:
             child = self.child("speak", folder, newest)

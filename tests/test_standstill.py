@@ -1,0 +1,247 @@
+"""Runs that stand still, for today's code differs or they don't get on: who sees it, and who gets them going."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runjournal import AsyncJournal, Journal, PlanChanged, RunWaiting, StepDiverged, tool
+from runjournal.log.clock import FakeClock
+from runjournal.log.errors import NotAllowed
+from runjournal.log.limits import lease_s, stopped_codes_max
+from runjournal.looking.audit import audit_run
+from runjournal.looking.doctor import doctor
+from runjournal.looking.family import stands
+from runjournal.runner import Runner
+
+OLD = """
+def agent(run):
+    with run.step("old"):
+        raise KeyboardInterrupt
+"""
+NEW = """
+def agent(run):
+    with run.step("new"):
+        pass
+"""
+MENDED = """
+def agent(run):
+    with run.step("old"):
+        run.memory["done"] = True
+    return "ok"
+"""
+
+
+class Deploys:
+    """Agents out of files, so that each has a version of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, text: str, **names: Any) -> Callable[..., Any]:
+        path = self.folder / f"deploy_{abs(hash(text))}.py"
+        path.write_text(text)
+        exec(compile(text, str(path), "exec"), names)  # as a deploy does
+        agent: Callable[..., Any] = names["agent"]
+        return agent
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Deploys:
+    return Deploys(tmp_path)
+
+
+@pytest.fixture
+def journal() -> Iterator[AsyncJournal]:
+    with AsyncJournal.open("memory:", clock=FakeClock()) as opened:
+        yield opened
+
+
+def begun(journal: Journal, deploy: Deploys, run_id: str = "r") -> None:
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(deploy(OLD), run_id=run_id)
+
+
+def claims(journal: Journal) -> int:
+    return len(list(journal.events("r", types=["run.claimed"])))
+
+
+def test_recover_all_tries_code_once(journal: AsyncJournal, deploy: Deploys) -> None:
+    """It tries each version once, in whatever order they come; what is named, or was resumed, is tried each time."""
+    begun(journal, deploy)
+    new, other = deploy(NEW), deploy(NEW + "# other\n")
+    tried = [bool(journal.recover_all({"agent": agent})) for agent in (new, new, other, new, other)]
+    assert [True, False, True, False, False] == tried
+    for _ in range(2):
+        with pytest.raises(PlanChanged):
+            journal.run(new, run_id="r")
+    assert {} == journal.recover_all({"agent": new})
+    journal.resume("r")
+    assert ["PlanChanged"] == [type(each).__name__ for each in journal.recover_all({"agent": new}).values()]
+    assert {} == journal.recover_all({"agent": other})
+    assert {"r": "ok"} == journal.recover_all({"agent": deploy(MENDED)})
+
+
+def test_what_a_run_remembers_of_its_stops_is_bounded(journal: AsyncJournal, deploy: Deploys) -> None:
+    """After as many versions the oldest is forgotten; once a step has ended all are."""
+    begun(journal, deploy)
+    versions = [deploy(f"{NEW}# {number}\n") for number in range(stopped_codes_max + 1)]
+    for version in versions:
+        assert journal.recover_all({"agent": version})
+    assert stopped_codes_max == len(journal.state("r").status.stopped_codes)
+    assert {} == journal.recover_all({"agent": versions[-1]})
+    assert journal.recover_all({"agent": versions[0]})
+    assert {"r": "ok"} == journal.recover_all({"agent": deploy(MENDED)})
+    assert [] == journal.state("r").status.stopped_codes
+
+
+def test_recover_all_async_tries_code_once(journal: AsyncJournal, deploy: Deploys) -> None:
+    """The same under asyncio: the stop is on record with its message, and the same code isn't tried again."""
+    begun(journal, deploy)
+    new = deploy("async def agent(run):\n    async with run.step('new'):\n        pass\n")
+    tried = [asyncio.run(journal.recover_all_async({"agent": new})) for _ in range(2)]
+    assert [["r"], []] == [list(each) for each in tried]
+    with pytest.raises(PlanChanged):
+        asyncio.run(journal.run_async(new, run_id="r"))
+    status = journal.state("r").status
+    assert [{"kind": "code", "id": "PlanChanged"}] == status.waits
+    assert str(status.why).startswith("step old is open, new was asked for")
+
+
+def test_a_renamed_do_is_stopped_however_often_new_code_is_tried(journal: AsyncJournal, deploy: Deploys) -> None:
+    """The code that was stopped isn't taken for the code that the run got on with: nothing is sent under a new name."""
+    sent = []
+    text = "def agent(run):\n    run.do('charge', lambda: charge(run))\n    raise KeyboardInterrupt\n"
+
+    def charge(run: Any) -> None:
+        run.call(pay)
+
+    @tool
+    def pay() -> None:
+        sent.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(deploy(text, charge=charge), run_id="r")
+    renamed = deploy(text.replace("'charge'", "'pay'"), charge=charge)
+    for _ in range(5):
+        with pytest.raises(PlanChanged):
+            journal.run(renamed, run_id="r")
+        journal.resume("r")
+    assert [1] == sent
+
+
+def test_the_message_is_on_record_and_shown(journal: AsyncJournal, deploy: Deploys) -> None:
+    """Who asks is told why it stands and what gets it going; nobody is told of an answer that would help."""
+    begun(journal, deploy)
+    with pytest.raises(PlanChanged):
+        journal.run(deploy(NEW), run_id="r")
+    assert {} == journal.recover_all({"agent": deploy(NEW)})
+    with pytest.raises(RunWaiting, match=r"stopped: the code differs \(PlanChanged\): step old is open") as told:
+        Runner(journal).outcome("r")
+    assert ["runjournal resume r"] == told.value.answers
+
+
+def test_a_stop_in_a_group_is_a_stop(journal: AsyncJournal, deploy: Deploys) -> None:
+    """Whoever wraps it, the run waits for code."""
+    begun(journal, deploy)
+
+    def agent(run: Any) -> None:
+        try:
+            run.do("new", list)
+        except PlanChanged as error:
+            raise BaseExceptionGroup("several", [error]) from None
+
+    with pytest.raises((PlanChanged, BaseExceptionGroup)):
+        journal.run(agent, run_id="r")
+    assert "code" == journal.state("r").stands
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("queued", "it is queued: run it"),
+        ("running", "is running it"),
+        ("gone", "its owner is gone: run it again"),
+        ("asks", "it waits for an answer: `runjournal explain r`"),
+        ("due", "its next round is due at"),
+        ("completed", "it has completed"),
+        ("failed", "it is failed: go on from it, `runjournal retry r`"),
+        ("cancelled", "it is cancelled: go on from it, `runjournal retry r`"),
+    ],
+)
+def test_what_there_is_to_do_instead(journal: AsyncJournal, state: str, words: str) -> None:
+    """A run that has nothing to resume says where it is, and what gets it on; nothing is appended."""
+    journal.enqueue("agent", run_id="r")
+    agents: dict[str, Callable[[Any], Any]] = {
+        "asks": lambda run: run.ask("ok?"),
+        "due": lambda run: _raise(TimeoutError("later")),
+        "completed": lambda run: None,
+        "failed": lambda run: _raise(ValueError("no")),
+    }
+    if state in agents:
+        with suppress(RunWaiting, TimeoutError, ValueError):
+            journal.run(agents[state], run_id="r", kind="agent")
+    elif state in ("running", "gone"):
+        journal.claim("r")
+        journal.clock.sleep(2 * lease_s if state == "gone" else 0)
+    elif state == "cancelled":
+        journal.cancel("r")
+    before = journal.head("r").head_seq
+    with pytest.raises(NotAllowed, match=f"run r has nothing to resume: .*{words}"):
+        journal.resume("r")
+    assert before == journal.head("r").head_seq
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_everybody_sees_that_it_stands_still(journal: AsyncJournal, deploy: Deploys) -> None:
+    """One word table: `ls`, the audit and the doctor say the same, and each names what to type."""
+    begun(journal, deploy)
+    assert "" == stands(journal.store, journal.head("r"))
+    with pytest.raises(PlanChanged):
+        journal.run(deploy(NEW), run_id="r")
+    journal.signal("r", "late")
+    word = "stopped: the code differs"
+    assert word == stands(journal.store, journal.head("r"))
+    found = [each for each in audit_run(journal.store, "r") if each.code == "stopped"]
+    assert [(f"the run is {word} ('PlanChanged')", "runjournal show r")] == [(each.what, each.next) for each in found]
+    checks = {check.name: check for check in doctor(journal.store)}
+    assert (False, f"1 runs are {word} (r)") == (checks["stopped"].ok, checks["stopped"].what)
+    journal.resume("r", reason="mended the prompt")
+    assert "" == stands(journal.store, journal.head("r"))
+    assert "mended the prompt" == list(journal.events("r"))[-1].event.note  # type: ignore[attr-defined]
+
+
+def test_a_diverged_step_waits_under_each_driver(journal: AsyncJournal) -> None:
+    """StepDiverged is such a stop too; the step stays open with what it sent."""
+    coins = iter([1, 2, 3])
+
+    @tool
+    def send(n: int) -> None:
+        if n == 1:
+            raise KeyboardInterrupt
+
+    def agent(run: Any) -> None:
+        with run.step("s"):
+            run.call(note, n=0)
+            run.call(send, n=next(coins))
+
+    @tool
+    def note(n: int) -> None:
+        pass
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(agent, run_id="r")
+    (call_id,) = journal.state("r").calls.unresolved()
+    journal.resolve("r", call_id, "happened")
+    with pytest.raises(StepDiverged):
+        journal.run(agent, run_id="r")
+    state = journal.state("r")
+    assert [{"kind": "code", "id": "StepDiverged"}] == state.status.waits
+    assert state.steps.open is not None
+    assert not state.calls.unresolved()
