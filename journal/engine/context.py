@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import (
+    AsyncGenerator,
     Awaitable,
     Callable,
     Generator,
@@ -17,9 +18,9 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -32,6 +33,7 @@ from . import failures as f
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .commands import Verb
+from .core import Core
 from .parts import RunParts
 from .tools import Tool, looking
 
@@ -142,6 +144,24 @@ class MemoryView(MutableMapping[str, Json]):
     def reset(self) -> None:
         """Delete all keys."""
         self._parts.note(e.MemoryReset())
+
+
+class TurnVerbs(NamedTuple):
+    """What a turn of an agent's loop does with its run; what may wait is awaited, in plain threads too.
+
+    `call(tool, args)` returns the recorded JSON, whatever `into` would make of it. `together(works)` does some things
+    at the same time, where the driver can.
+    """
+
+    core: Core
+    input: Json
+    messages: Callable[[], list[Message]]
+    write: Callable[..., None]
+    step: Callable[[str], AbstractAsyncContextManager[StepBlock]]
+    model: Callable[[str, Json, Callable[[Json], Any], ModelOptions], Awaitable[Json]]
+    ask: Callable[[str, Mapping[str, Json]], Awaitable[dict[str, Json]]]
+    call: Callable[[Tool[..., Any], Mapping[str, Json]], Awaitable[Json]]
+    together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
 
 
 class Context:
@@ -319,6 +339,33 @@ class Context:
             return await answer()
         given: dict[str, Json] = await self._do(f"ask {action}", key, answer)
         return given
+
+    # The loop of an agent.
+
+    def _turn_verbs(self) -> TurnVerbs:
+        """Return what `run.turn` does with this run."""
+        core = self._core
+
+        @asynccontextmanager
+        async def step(name: str) -> AsyncGenerator[StepBlock]:
+            with self._asked(name, None, repeat=True) as block:
+                yield block
+
+        async def model(name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Json:
+            return await core.drive(self._model(name, request, call, how))
+
+        async def use(tool: Tool[..., Any], args: Mapping[str, Json]) -> Json:
+            target, bound, own_key = self._bound(tool, (), args)
+            target.into = None
+            return await core.drive(self._caller.call(target, bound, own_key))
+
+        async def ask(action: str, args: Mapping[str, Json]) -> dict[str, Json]:
+            return await self._ask(action, None, "", args)
+
+        state = StateView(self._parts)
+        return TurnVerbs(
+            core, self.input, lambda: state.messages, self.message, step, model, ask, use, core.driver.together
+        )
 
     # The run's end.
 
