@@ -208,6 +208,7 @@ _ON_RESUME: Final = {
     "hook": "the tool's hook is asked",
     "ask": "a person is asked",
     "fail": "the agent is told that nobody knows",
+    "tell": "the agent is told once that nobody knows, and may send it again",
 }
 
 

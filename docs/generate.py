@@ -344,6 +344,8 @@ MEANINGS: Final = {
     "request_hash": "of the request",
     "place": "which one it is, from 1, in the order in which its step asked for model calls",
     "request_shape": "of the request without its clocks",
+    "lost": "the agent wasn't told, and the call is judged as after a crash",
+    "settled": "the agent was told that nobody knows, and that was the word about all attempts so far",
     "parts": "of the request without its clocks, short digests of what stands under its keys and in its lists",
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",

@@ -76,6 +76,7 @@ class RunAudit:
             e.StepFailed: self._check_step_end,
             e.ModelStarted: self._check_call_start,
             e.ToolStarted: self._check_call_start,
+            e.ToolAdopted: self._check_adoption,
             e.ModelCompleted: self._check_call_end,
             e.ModelFailed: self._check_call_end,
             e.ToolCompleted: self._check_call_end,
@@ -256,6 +257,16 @@ class RunAudit:
         why = "never started" if call is None else "wasn't open"
         what = f"attempt {event.attempt} of call {shown(event.call_id)} ended, but it {why}"
         return [self._one("call_end", record.seq, what)]
+
+    def _check_adoption(self, record: RecordedEvent, event: e.ToolAdopted) -> list[Finding]:
+        call, step = self.state.calls.known.get(event.call_id), self.state.steps.open
+        if step is None:
+            return [self._one("call_adopted", record.seq, f"call {shown(event.call_id)} was taken over by no step")]
+        if (call is not None and call.unresolved) or (call is None and self._linked):
+            return []
+        why = "it never started, or what became of it was known"
+        what = f"step {step.index} took over call {shown(event.call_id)}, but {why}"
+        return [self._one("call_adopted", record.seq, what)]
 
     def _check_word(self, record: RecordedEvent, event: e.ToolResolved) -> list[Finding]:
         call = self.state.calls.known.get(event.call_id)

@@ -22,7 +22,7 @@ from runjournal.log.store import Transaction
 from runjournal.projections.calls import Call
 
 from . import failures as f
-from .callees import ModelTarget, Target, ToolTarget
+from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
 from .script import Entry, ScriptItem
@@ -306,10 +306,13 @@ class Sender:
         """An end that can't be stored as it is, with nothing in it but why; and what the agent is told."""
         why, _ = f.error_of(error)
         match event:
+            case e.ToolCompleted() if target.policy == "idempotent":
+                why = {"type": why["type"], "message": unstored(why)}
+                bare: Event = target.failed(event.call_id, event.attempt, why, cut=event.cut)
             case e.ToolCompleted():
                 return [replace(event, result=None, result_error=why)], f.unusable(target.name, why)
             case e.ToolFailed():
-                bare: Event = replace(event, error=why)
+                bare = replace(event, error=why)
             case e.ModelFailed() | e.ModelCompleted():
                 bare = e.ModelFailed(
                     event.call_id, event.attempt, why, transient=False, cut=getattr(event, "cut", False)
@@ -324,7 +327,7 @@ class Sender:
     ) -> Event:  # fmt: skip
         """Return the same for a failure. It is tried again within the ask if it is transient and can't happen twice.
 
-        One that proves nothing, of a call that may not be made again, is told to nobody: engine.md H12. But for one
+        One that proves nothing, of a call that may not be made again, is told to nobody: engine.md H15. But for one
         whose asker was cancelled: that is what he was told. `paid`: an answer as it came.
         """
         stored, transient = f.error_of_body(error)

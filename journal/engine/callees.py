@@ -103,12 +103,17 @@ class ToolTarget:
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         return self.tool.invoke(args, key, tx)
 
-    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, None]:
-        """Return the event of the outcome. If the result can't be stored, the event says so in its place."""
+    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:
+        """Return the event of the outcome. If the result can't be stored, the event says so in its place.
+
+        Of a tool that may be called again that is a failure, which the agent is told of: nothing is lost by it.
+        """
         try:
             return e.ToolCompleted(call_id, attempt, plain(value), cut=cut), None
         except Exception as error:  # noqa: BLE001 - whatever a value does when it is looked at: it has happened
-            return e.ToolCompleted(call_id, attempt, result_error=error_of(error)[0], cut=cut), None
+            why = error_of(error)[0]
+            told = Failed(why["type"], unstored(why)) if self.policy == "idempotent" else None
+            return e.ToolCompleted(call_id, attempt, result_error=why, cut=cut), told
 
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
@@ -131,6 +136,12 @@ class ToolTarget:
         except Exception:  # noqa: BLE001 - it says unknown, by rule
             return None
         return None
+
+
+def unstored(error: Error) -> str:
+    """Return what the agent is told of a result that can't be stored, of a tool that may be called again."""
+    why = str(error["message"]).removesuffix("; nothing was written")
+    return f"the result can't be stored: {why}. Let the tool return plain JSON values"
 
 
 def today(target: Target, *, hook: bool = True) -> ToolToday:

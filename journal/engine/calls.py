@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
+from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
@@ -361,9 +362,12 @@ class Caller:
         raise failure
 
     def _failure(self, call: Call) -> dict[str, Any] | None:
-        """Return the error that the newest attempt of a call ended with; None if it has no end."""
+        """Return the error that the newest attempt of a call ended with, whoever was told so; None if it has no end."""
         event = self.core.lineage.event_at(call.value_seq) if call.value_seq and call.ended == call.attempt else None
-        return event.error if isinstance(event, e.ToolFailed) else None
+        if not isinstance(event, e.ToolFailed):
+            return None
+        told: dict[str, Any] | None = event.error.get("original")
+        return told if tells_unknown(event) else event.error
 
     def verdict(
         self, call_id: str, target: Target | None, args: dict[str, Json], *, asked: bool = False

@@ -209,6 +209,12 @@ class ResultUnstorable(Mistake):
     code = "result_unstorable"
 
 
+class ValueUnstorable(Mistake):
+    """A value of the working memory, of the plan or of a message can't be stored. Write plain JSON values."""
+
+    code = "value_unstorable"
+
+
 class WrongArgument(Mistake, InvalidArgument):
     """What a verb was given can't be on record: a name with a lone surrogate or a NUL, or one that is too long."""
 
@@ -342,6 +348,14 @@ def given_back(who: str, value: Any) -> Any:
         return plain(value)
     except (Unstorable, TooLarge) as error:
         raise ResultUnstorable(f"{who} gives back what can't be stored: {error}") from error
+
+
+def written(what: str, value: Any) -> Any:
+    """Return a value that the agent writes as the log will return it. Raises ValueUnstorable."""
+    try:
+        return plain(value)
+    except (Unstorable, TooLarge) as error:
+        raise ValueUnstorable(f"{what} can't be stored: {error}") from error
 
 
 def check_name(name: object, what: str) -> None:

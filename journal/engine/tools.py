@@ -44,7 +44,7 @@ from runjournal.log.policies import ON_UNKNOWN, TOOL_POLICIES, ToolPolicy
 from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 
-from .failures import DidNotHappen, NotInRun, SameName, ToolUsesRun
+from .failures import CallFailed, DidNotHappen, NotInRun, SameName, ToolUsesRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -195,11 +195,11 @@ class Tool(Generic[P, R_co]):
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
         """Return the args by the names of the signature, defaults applied, as JSON: the call is identified by them.
 
-        Raises TypeError as the function itself would, Unstorable for what can't be stored, InvalidArgument for a method
-        of an object of which nothing says which one it is.
+        Raises CallFailed for args that the function doesn't take, Unstorable for what can't be stored, InvalidArgument
+        for a method of an object of which nothing says which one it is.
         """
         before, signature = self._before(), _signature(self.fn)
-        bound = signature.bind(*before, *args, **kwargs)
+        bound = bound_to(self.name, signature, before, args, kwargs)
         bound.apply_defaults()
         given = dict(bound.arguments)
         for name in (*list(signature.parameters)[: len(before)], KEY_PARAMETER):
@@ -267,6 +267,39 @@ class Tool(Generic[P, R_co]):
         if not key:
             raise InvalidArgument(f"{self.name}: the key {self.key!r} is empty for these arguments; nothing was sent")
         return key
+
+
+def bound_to(
+    name: str, signature: inspect.Signature, before: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Return the args of a call, bound to the signature of its tool behind what comes `before` them.
+
+    Raises CallFailed, in words that a language model that has made the args can mend them by.
+    """
+    try:
+        return signature.bind(*before, *args, **kwargs)
+    except TypeError as error:
+        why = error
+    parameters = list(signature.parameters.values())
+    own = [each for each in parameters[len(before) :] if each.name != KEY_PARAMETER]
+    named = [each for each in own if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = [each.name for each in named[len(args) :] if each.default is each.empty]
+    missing = [each for each in needed if each not in kwargs]
+    anything = any(each.kind is each.VAR_KEYWORD for each in own)
+    unknown = [] if anything else [each for each in kwargs if each not in {one.name for one in named} | {KEY_PARAMETER}]
+    said = [f"it has no parameter {_listed(unknown)}"] * bool(unknown) + [f"{_listed(missing)} is missing"] * bool(
+        missing
+    )
+    takes = [each.name if each.default is each.empty else f"{each.name} (may be left out)" for each in named]
+    raise CallFailed(
+        "TypeError",
+        f"{name} can't be called so: {', and '.join(said) or why}. It takes {', '.join(takes) or 'nothing'}. "
+        "Nothing was sent",
+    ) from None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(ascii(each)[:80] for each in names[:8])
 
 
 def receiver_id(name: str, instance: object) -> str | int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -32,7 +33,7 @@ from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.driver import Driver
 from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import Tool as ProductTool
-from runjournal.engine.tools import call_key
+from runjournal.engine.tools import bound_to, call_key
 from runjournal.journal import Journal as Product_
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -438,8 +439,12 @@ class LabTool(ProductTool[..., Any]):
             not_sent=tool.not_sent,
         )
         self.log = log
+        self.takes = tool.takes
 
     def bind(self, args: Any, kwargs: Any) -> Any:
+        if self.takes:
+            named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in self.takes]
+            bound_to(self.name, inspect.Signature(named), (), args, kwargs)
         return plain(dict(kwargs))
 
     def invoke(self, args: Any, key: str, tx: Any = None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -1053,6 +1054,76 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
     assert 3 == len(lab.events("step.failed"))
 
 
+@rule  # engine.md C12
+def test_args_that_a_tool_does_not_take_are_told_of_and_nothing_is_sent(m: Any) -> None:
+    """A failure like any other, in a call and beside others; no event is written, and a crash changes nothing."""
+
+    def asked(run: Any) -> list[Any]:
+        wrong = [{"y": 1}, {}, {"x": 1, "y": 2}]
+        heard: list[Any] = []
+        for args in wrong:
+            try:
+                run.call(pay, **args)
+            except m.CallFailed as failure:
+                heard.append(failure.type)
+        outcomes = run.parallel((pay, wrong[0]), (pay, {"x": 2}), (pay, wrong[1]), (pay, {"x": 3}))
+        heard += [outcome.type if isinstance(outcome, m.CallFailed) else outcome.split(":")[1] for outcome in outcomes]
+        use(run, lab, "keyed")
+        return heard
+
+    for where in ("before effect", "after tool.completed", "before step.completed"):
+        lab = bench(m, lambda run: run.do("a", lambda: asked(run)), find=True)
+        pay = replace(lab.tools["unsafe"], takes=("x",))
+        crash_at(lab, where)
+        wrong = "TypeError"
+        assert [wrong, wrong, wrong, wrong, "2", wrong, "3"] == lab.serve().output["output"]
+        assert 1 == lab.crashes and 3 == len(lab.world.effects)
+        assert {"2", "3", "1"} == {str(event.data["args"]["x"]) for event in lab.events("tool.started")}
+
+
+@rule  # engine.md H10
+def test_a_result_that_cannot_be_stored_is_a_failure_of_a_tool_that_may_be_called_again(m: Any) -> None:
+    """It is recorded as a failure, told, live and after a crash, and not tried again by itself."""
+
+    def agent(run: Any) -> Any:
+        return run.do("a", lambda: [attempt(run), use(run, lab, "keyed")][0])
+
+    def attempt(run: Any) -> str:
+        try:
+            return str(run.call(look, x=1))
+        except m.CallFailed as failure:
+            return "transient" if failure.transient else "failed"
+
+    for where in ("after tool.failed", "before step.completed", "after step.completed"):
+        lab = bench(m, agent, find=True)
+        asked: list[Any] = []
+        look = replace(lab.tools["idempotent"], fn=lambda args, key, asked=asked: asked.append(key) or {object()})
+        crash_at(lab, where)
+        assert "failed" == lab.serve().output["output"]
+        assert (1, 1) == (lab.crashes, len(asked))
+        assert [False] == [event.data["again"] for event in lab.events("tool.failed")]
+
+
+@rule  # engine.md X3
+def test_a_value_of_the_memory_that_cannot_be_stored_is_a_mistake(m: Any) -> None:
+    """It fails nothing: the run is released, and mended code goes on where it was."""
+    values: list[Any] = [{object()}, "storable"]
+
+    def agent(run: Any) -> None:
+        if not run.done("a"):
+            with run.step("a"):
+                use(run, lab, "unsafe")
+                run.memory["x"] = values[0]
+
+    lab = bench(m, agent)
+    with pytest.raises(m.Mistake):
+        lab.journal.run(agent, "r")
+    assert "queued" == lab.store.state("r").status and [] == events_of(lab, "step.failed")
+    del values[0]
+    assert "completed" == lab.serve().status
+    assert {"x": "storable"} == lab.store.state("r").context["memory"] and 1 == len(lab.world.effects)
+
+
 @rule  # engine.md W4
 def test_a_no_has_the_persons_note(m: Any) -> None:
     """An agent that tells a model why it was refused tells it the same after a crash: in a step, and behind one."""
@@ -2027,7 +2098,7 @@ def struck_everywhere(make: Callable[[dict[int, str]], Lab], judge: Callable[[La
     return base
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
     """It timed out, with no crash at all: a person is asked, the agent goes on with what he says, nothing is sent."""
     told: list[str] = []
@@ -2051,7 +2122,7 @@ def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
         assert (1, []) == (len(lab.events("tool.started")), told)
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
     """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
     for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
@@ -2063,7 +2134,7 @@ def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
         assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
     """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
 
@@ -2081,7 +2152,7 @@ def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
         assert asked == bool(state.unresolved())
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_a_keyed_call_is_told_while_its_key_lives(m: Any) -> None:
     """Sent again under its key it can't happen twice; once the key may be forgotten, a person is asked."""
     for ttl, status in ((3600.0, "failed"), (0.0, "waiting")):
@@ -2090,7 +2161,7 @@ def test_a_keyed_call_is_told_while_its_key_lives(m: Any) -> None:
         assert status == lab.journal.run(lab.agent, "r").status
 
 
-@rule  # engine.md H12
+@rule  # engine.md H15
 def test_an_agent_that_is_told_goes_its_second_way_live_and_after_a_crash(m: Any) -> None:
     """`fail` and `tell`: whether it failed or the process died, the agent hears of it, and plan B works."""
 
@@ -2116,7 +2187,7 @@ def test_an_agent_that_is_told_goes_its_second_way_live_and_after_a_crash(m: Any
         assert 1 + output.startswith("plan B") == len(lab.world.effects)
 
 
-@rule  # engine.md H13
+@rule  # engine.md H16
 def test_a_call_that_is_told_is_settled(m: Any) -> None:
     """A shell whose commands fail all day: no question, nothing is blocked, and asked again it is sent again."""
 
@@ -2258,7 +2329,7 @@ def test_calls_made_together_are_begun_one_by_one(m: Any) -> None:
     assert "completed" == lab.serve().status and 3 == len(lab.world.effects)
 
 
-@rule  # engine.md D5
+@rule  # engine.md D7
 def test_a_changed_question_is_not_paid_for(m: Any) -> None:
     """A deploy changed the prompt of a step that has sent something: it stops before the new question is paid for."""
     version = [1]
