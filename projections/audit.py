@@ -322,7 +322,7 @@ class RunAudit:
             return []
         ids = ", ".join(shown(wait["id"]) for wait in self.state.status.waits)
         what = f"the run is {STANDSTILLS[stands]} ({ids})"
-        return [finding("stopped", self.run_id, self.state.seq, what, command("show", self.run_id))]
+        return [finding("stopped", self.run_id, self.state.seq, what, command("explain", self.run_id))]
 
     def _untaken(self) -> list[Finding]:
         """A signal may come while the run ends; it is told by nobody else."""
@@ -352,6 +352,8 @@ class RunAudit:
                 code, why = "call_unresolved", "may have happened, and nobody knows"
             what = f"event {call.latest}: attempt {call.attempt} of call {shown(call_id)} ({shown(call.tool)}) {why}"
             next_command = show_calls(self.run_id, models=call.policy == "model")
+            if call.unresolved and severity == "warning":
+                next_command = command("explain", self.run_id)
             found.append(finding(code, self.run_id, call.latest, what, next_command, severity=severity))
         return found
 

@@ -35,8 +35,8 @@ FILES = ("test_audit.py", "test_audit_columns.py")
 SECRET = "pa55word-in-a-payload"
 ERROR = {"type": "Boom", "message": SECRET}
 COMMANDS = re.compile(
-    r"runjournal (show \S+ --(events --from \d+|calls( --models)?)|show \S+|replay \S+( --at \d+)?|verify \S+"
-    r"|export \S+|doctor|db rebuild|checkpoint prune \S+)"
+    r"runjournal (show \S+ --(events --from \d+|calls( --models)?)|show \S+|explain \S+|verify \S+"
+    r"|replay \S+( --at \d+)?|export \S+|doctor|db rebuild|checkpoint prune \S+)"
 )
 
 

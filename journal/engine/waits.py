@@ -9,7 +9,6 @@ from runjournal.projections import shell
 from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 
-
 MENDS: Final = (
     "Nobody is asked if the tool says more of itself: read_only=True (it only looks), not_sent=(SomeError,) (nothing was "
     'done when it raises that), on_unknown="tell" (the agent hears of it, and may send it again)'
