@@ -10,8 +10,8 @@ from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 
 MENDS: Final = (
-    "Nobody is asked if the tool says more of itself: read_only=True (it only looks), not_sent=(SomeError,) (nothing was "
-    'done when it raises that), on_unknown="tell" (the agent hears of it, and may send it again)'
+    "Nobody is asked if the tool says more of itself: read_only=True (it only looks), not_sent=(SomeError,) (nothing "
+    'was done when it raises that), on_unknown="tell" (the agent hears of it, and may send it again)'
 )
 """What keeps a person from being asked about a call of a tool the next time."""
 
