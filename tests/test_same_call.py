@@ -104,7 +104,8 @@ def test_calls_of_a_gather_that_fail_are_told_to_each() -> None:
 
     async def agent(run: Any) -> Any:
         async with run.step("s"):
-            got = await asyncio.gather(*(run.call(told, x=x) for x in "AB"), return_exceptions=True)
+            for _ in range(2):
+                got = await asyncio.gather(*(run.call(told, x=x) for x in "AB"), return_exceptions=True)
             return [
                 [each.original and each.original["message"]] for each in got if isinstance(each, CallOutcomeUnknown)
             ]

@@ -2281,6 +2281,31 @@ def test_which_call_is_taken_over(m: Any) -> None:
 
 
 @rule  # engine.md C10
+def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
+    """Two that nobody knows of: whoever asks for one gets the oldest that is left, before a crash and after it."""
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: [type(x).__name__ for x in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+        return run.do("b", lambda: [run.call(tool, x=1), run.call(tool, x=1)])
+
+    def make(plan: dict[int, str]) -> Lab:
+        nonlocal tool
+        lab = bench(m, agent, {("keyed", 1): ["never"]}, plan)
+        lab.result = lambda policy, args, key: key  # type: ignore[method-assign]
+        tool = lab.tools["keyed"] = m.Tool("keyed", "keyed", lab.tool("keyed"))
+        lab.boot()
+        return lab
+
+    def in_order(lab: Lab) -> None:
+        first, second = dict.fromkeys(event.data["call_id"] for event in lab.events("tool.started"))
+        assert [first, second] == [event.data["call_id"] for event in lab.events("tool.adopted")]
+        assert [first, second] == lab.store.state("r").output["output"]
+
+    tool: Any = None
+    struck_everywhere(make, in_order)
+
+
+@rule  # engine.md C10
 def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
     """A word that comes while the run lies still is for the step that took it over: its result goes there."""
     for word, output in (("happened", "by hand"), ("did_not_happen", "sent")):
