@@ -2303,6 +2303,61 @@ def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
 
 
 @rule  # engine.md C10
+def test_what_happened_and_was_not_heard_is_told_to_the_next_ask(m: Any) -> None:
+    """The agent was told that nobody knows; a person says that it happened; asked for again it isn't sent again, but
+    asked for once more it is meant twice. In the next step, in the same one after a crash, and in a restart."""
+
+    def heard(run: Any) -> str:
+        try:
+            return call(run)
+        except m.CallOutcomeUnknown:
+            return "unknown"
+
+    def say(run_id: str = "r") -> None:
+        (id,) = lab.store.state(run_id).unresolved()
+        lab.journal.resolve(run_id, id, "happened", "by hand")
+
+    def steps(run: Any) -> Any:
+        first = run.do("a", lambda: heard(run))
+        run.ask("go on?", args={"x": 3})
+        return [first, run.do("b", lambda: [heard(run), heard(run)])]
+
+    def one(run: Any) -> Any:
+        return run.do("a", lambda: [heard(run), use(run, lab, "idempotent", 2), heard(run), heard(run)])
+
+    def restarted(run: Any) -> Any:
+        return run.do("another", lambda: heard(run))
+
+    for where in ("never", "before tool.adopted", "after tool.adopted", "before step.completed"):
+        lab = bench(m, steps, {("unsafe", 1): ["lost"]})
+        call = sent(lab, on_unknown="fail")
+        assert "waiting" == lab.journal.run(steps, "r").status
+        say()
+        crash_at(lab, where)
+        assert ["by hand", "unknown"] == lab.serve().output["output"][
+            1
+        ]  # the second one is another, and gets lost, too
+        assert 2 == len(set(lab.world.effects)) == len(lab.world.effects)
+        lab.judge()
+    lab = bench(m, one, {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    crash_at(lab, "before effect", 2)
+    with suppress(m.Crash):
+        lab.journal.run(one, "r")
+    lab.died("r", "before effect")
+    say()
+    output = lab.serve().output["output"]
+    assert ("unknown", "by hand", 2) == (output[0], output[2], len(lab.world.effects))
+    lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    assert "failed" == lab.serve().status
+    say()
+    lab.journal.start("two", "restart", "r")
+    lab.agent = restarted
+    assert ({"output": "by hand"}, 1) == (lab.serve("two").output, len(lab.world.effects))
+
+
+@rule  # engine.md C10
 def test_equal_calls_in_flight_are_two(m: Any) -> None:
     """What is asked for twice at once is meant twice; of two that nobody knows of each is taken over once."""
 
