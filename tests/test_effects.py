@@ -313,7 +313,7 @@ def test_an_edit_in_the_middle_of_a_step_is_stopped(journal: Journal) -> None:
 
     done = []
     with pytest.raises(KeyboardInterrupt):
-        journal.run(died, run_id="r")
+        journal.run(died, run_id="r", kind="agent")
     for edited in (["load", "inserted", "mail"], ["load", "renamed"], ["other", "load", "mail"]):
 
         def agent(run: Run, names: list[str] = edited) -> None:
@@ -483,7 +483,7 @@ def test_a_run_is_not_complete_while_a_step_is_open_in_the_log(journal: Journal,
         journal.run(died, run_id="r")
     with pytest.raises(f.PlanChanged, match="step mail is open in the log"):
         journal.run(lambda run: run.complete(1) if how == "complete" else 1, run_id="r")
-    assert ("queued", "mail") == (journal.head("r").status, journal.state("r").steps.open.id)  # type: ignore[union-attr]
+    assert ("waiting", "mail") == (journal.head("r").status, journal.state("r").steps.open.id)  # type: ignore[union-attr]
 
 
 def test_a_person_says_what_a_result_was_that_could_not_be_stored(journal: Journal) -> None:
@@ -543,5 +543,6 @@ def test_a_retry_begins_to_count_recoveries_anew(journal: Journal) -> None:
             live("r", dies=True)
         journal.clock.elapsed_s += 2 * lease_s  # type: ignore[attr-defined]
     assert Runner(journal, {}).claim("r") is None
+    journal.cancel("r")
     live(journal.retry("r", new_run_id="again"), dies=False)
     assert ["s"] == journal.state("again").steps.completed
