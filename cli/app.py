@@ -36,6 +36,24 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "diff": ("replay:diff", "Show what changed between two states."),
         "tail": ("tail:tail", "Show the newest events, and follow."),
     },
+    "Run": {
+        "run": ("runs:run", "Run an agent, or go on where a run of it was."),
+        "resume": ("runs:resume", "Get a run going that stands still."),
+        "recover": ("runs:recover", "Go on with runs that a process left."),
+    },
+    "Act": {
+        "explain": ("explain:explain", "Say why a run isn't moving, and the exact line to type."),
+        "questions": ("answers:questions", "List what people are asked, and what to type."),
+        "approve": ("answers:approve", "Say yes to a question."),
+        "reject": ("answers:reject", "Say no to a question."),
+        "edit": ("answers:edit", "Say yes to a question, with other arguments."),
+        "resolve": ("answers:resolve", "Say what became of a call of which nobody knows."),
+        "signal": ("answers:signal", "Send a message to a run."),
+        "cancel": ("moves:cancel", "Stop a run."),
+        "retry": ("moves:retry", "Queue a run that goes on from one that has failed or was cancelled."),
+        "restart": ("moves:restart", "Queue a run that begins anew with what its line was queued with."),
+        "fork": ("moves:fork", "Queue a run that goes on from a place in another one, beside it."),
+    },
     "Check": {
         "audit": ("audit:audit", "Find what is wrong or unsafe in a run, and say what to do."),
         "verify": ("audit:verify", "Check every hash and link of the log."),
@@ -78,24 +96,30 @@ class App:
         from runjournal.log.errors import StoreUnavailable
 
         if self.path is not None and not os.path.lexists(self.path):
-            hint = "`runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
+            hint = "`runjournal run`, `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
             raise StoreUnavailable(f"no store at {self.path} ({self.source}); {hint}")
 
     @contextlib.contextmanager
     def open(self, *, create: bool = False) -> Generator[Logbook]:
         """Open the journal; only what writes makes a new one. If a run isn't there, the error names the store."""
-        from runjournal.log.errors import RunNotFound
         from runjournal.logbook import Logbook
 
         if not create:
             self.check_there()
-        with Logbook.open(self.db, create=create, by=f"cli:{_user()}") as journal:
-            try:
-                yield journal
-            except RunNotFound as error:
-                hint = self.typed("runjournal ls")
-                error.args = (f"no run {error.run_id!r} in {self.db} ({self.source}); `{hint}` lists those that are",)
-                raise
+        with Logbook.open(self.db, create=create, by=f"cli:{user()}") as journal, self.naming_the_store():
+            yield journal
+
+    @contextlib.contextmanager
+    def naming_the_store(self) -> Generator[None]:
+        """Let a RunNotFound say in which store the run isn't."""
+        from runjournal.log.errors import RunNotFound
+
+        try:
+            yield
+        except RunNotFound as error:
+            hint = self.typed("runjournal ls")
+            error.args = (f"no run {error.run_id!r} in {self.db} ({self.source}); `{hint}` lists those that are",)
+            raise
 
     def typed(self, command: str) -> str:
         """Return a command as it must be typed to reach this store: with its --db, if the command line had one."""
@@ -114,7 +138,8 @@ def _is_url(path: str) -> bool:
     return path == "memory:" or path.startswith(("postgresql:", "postgres:"))
 
 
-def _user() -> str:
+def user() -> str:
+    """Return the name of whoever types."""
     import getpass
 
     try:

@@ -33,6 +33,10 @@ _BY_CODE: Final = {
     "not_a_store": UNAVAILABLE,
     "newer_schema": UNAVAILABLE,
     "unsafe_place": UNAVAILABLE,
+    "run_waiting": FINDINGS,
+    "run_busy": CONFLICT,
+    "run_not_due": UNAVAILABLE,
+    "input_differs": CONFLICT,
 }
 
 
@@ -73,13 +77,23 @@ def guarded(command: Callable[[], Any], *, as_json: Callable[[], bool]) -> int:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             _let_go_of_stdout()
             return PIPE_CLOSED
-        code, name, text = _explain(error)
-        if os.environ.get("RUNJOURNAL_DEBUG", "") not in ("", "0"):
-            click.echo(line_by_line("".join(traceback.format_exception(error))), err=True)
-        _tell(name, text, as_json=as_json())
-        return code
+        return told(error, as_json=as_json())
     code = result if isinstance(result, int) else OK
     return FINDINGS if left_out and code == OK else code
+
+
+def told(error: BaseException, *, as_json: bool) -> int:
+    """Say on stderr what went wrong; return its exit code."""
+    code, name, text = _explain(error)
+    if os.environ.get("RUNJOURNAL_DEBUG", "") not in ("", "0"):
+        click.echo(line_by_line("".join(traceback.format_exception(error))), err=True)
+    _tell(name, text, as_json=as_json)
+    return code
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code of an error."""
+    return _explain(error)[0]
 
 
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
@@ -98,7 +112,7 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
     return error.exit_code
 
 
-def _explain(error: Exception) -> tuple[int, str, str]:
+def _explain(error: BaseException) -> tuple[int, str, str]:
     """Return the exit code, the stable name and the text of an error."""
     from runjournal.log.errors import AppendRefused, JournalError, StoreUnavailable  # not for --help
 

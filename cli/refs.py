@@ -64,6 +64,19 @@ def run_id_of(journal: Logbook, text: str) -> str:
     return ref.run_id
 
 
+def exact_run(journal: Logbook, text: str) -> str:
+    """Return the run that has exactly this id: a short name names what is looked at, never what is changed.
+
+    Raises RunNotFound, InvalidArgument, UsageError, which names the whole id.
+    """
+    from runjournal.log.codec import check_run_id
+
+    if not text.startswith("@") and "@" not in text and journal.store.head(check_run_id(text)) is not None:
+        return text
+    meant = resolve(journal, text).run_id
+    raise click.UsageError(f"expected the whole id of a run, got {line(text, 60)}; if you mean {meant}, type that")
+
+
 def _run(journal: Logbook, name: str) -> str:
     from runjournal.log.codec import check_run_id
     from runjournal.log.errors import RunNotFound

@@ -17,8 +17,8 @@ from .states import CHANGE_COLUMNS, change_row, state_lines
 
 if TYPE_CHECKING:
     from runjournal.log.base import RecordedEvent
+    from runjournal.log.differences import Change
     from runjournal.logbook import Logbook
-    from runjournal.looking.differences import Change
     from runjournal.looking.progress import Progress
 
     from .refs import Ref
@@ -110,7 +110,7 @@ def diff(app: App, before: str, after: str, *, whole: bool, force: bool) -> int:
 
 
 def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) -> Iterator[Change]:
-    from runjournal.looking.differences import differences
+    from runjournal.log.differences import differences
 
     yield from parted
     yield from differences(left, right)
@@ -118,7 +118,7 @@ def _changes(parted: list[Change], left: dict[str, Any], right: dict[str, Any]) 
 
 def _parted(journal: Logbook, refs: tuple[Ref, Ref], report: Progress) -> Iterator[Change]:
     """The events in which two runs begin to differ, as a change of its own: `first_divergence`."""
-    from runjournal.looking.differences import Change as Found
+    from runjournal.log.differences import Change as Found
     from runjournal.looking.divergence import first_divergence
 
     if refs[0].run_id == refs[1].run_id:

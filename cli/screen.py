@@ -30,7 +30,7 @@ def screen(
     app: App, found: Summary, findings: Sequence[Finding] | None, now: str, whole: Logbook | None
 ) -> Iterator[str]:
     """With `whole`, args are shown whole."""
-    yield from _about(found, now)
+    yield from _about(app, found, now)
     if found.problem is not None:
         yield from _section("Can't be folded", texts=[styled(line(found.problem), "bad")])
     if found.state is not None:
@@ -56,7 +56,7 @@ def _section(title: str, *, rows: Iterable[str] = (), texts: Iterable[str] = ())
         yield from body
 
 
-def _about(found: Summary, now: str) -> Iterator[str]:
+def _about(app: App, found: Summary, now: str) -> Iterator[str]:
     from runjournal.projections.status import STANDSTILLS
 
     head, state = found.head, found.state
@@ -66,17 +66,19 @@ def _about(found: Summary, now: str) -> Iterator[str]:
     stopped = STANDSTILLS.get(state.stands) if state else None
     shown = styled(stopped, "bad") if stopped else styled(line(status), STATUS_STYLES.get(status, ""))
     yield f"{styled(head.run_id, 'title')}  {shown}{note}"
-    for name, text in _facts(found, now):
+    for name, text in _facts(app, found, now):
         if text:
             yield f"  {styled(name.ljust(9), 'dim')} {text}"
 
 
-def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
+def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
     from runjournal.engine.waits import awaited
+    from runjournal.projections import shell
     from runjournal.projections.status import STANDSTILLS
 
     head, state = found.head, found.state
     yield "title", line(head.title or "", 120)
+    yield "stands", found.stands if found.stands != "completed" else ""
     yield "kind", line(head.kind)
     yield "from", line(found.path or "")
     yield "parent", line(head.parent_run_id or "")
@@ -97,18 +99,17 @@ def _facts(found: Summary, now: str) -> Iterator[tuple[str, str]]:
     if found.newest is not None:
         yield "went on", line(f"as {found.newest}")
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
-        how = f"Journal.retry({head.run_id!r}) gives the id of a run that goes on from here; run that one"
-        yield "go on", line(how)
+        yield "go on", line(app.typed(shell.command("retry", head.run_id)))
     for wait in state.status.waits[:show_rows_max]:
         what = awaited(head.run_id, state, wait)
         if what.kind in STANDSTILLS:
             yield "stopped", line(what.what)
-            yield "go on", line(f"Journal.{what.answer}")
+            yield "go on", line(app.typed(what.answer))
         elif state.answered(wait):
             yield "answered", line(f"{what.kind}: {what.what}{_decision(state, what.id)}; it goes on when it is run")
         else:
             yield "waits for", line(f"{what.kind}: {what.what}")
-            yield "answer", line(f"Journal.{what.answer}") if what.answer else ""
+            yield "answer", line(app.typed(what.answer)) if what.answer else ""
     yield "due", moment(state.status.due_at)
     yield (
         "cancel",
@@ -192,7 +193,7 @@ def _open_calls(app: App, found: Summary, now: str, whole: Logbook | None) -> It
     args = (
         each
         for row, call in zip(shown, calls, strict=True)
-        for each in (row, *_args(run_id, call, whole), *_verdict(found, call))
+        for each in (row, *_args(run_id, call, whole), *_verdict(app, found, call))
     )
     left = len(found.open_calls) - len(calls)
     more = [f"… {left} more: {line(app.typed(f'runjournal show {run_id} --full'))}"] if left else []
@@ -207,13 +208,14 @@ _ON_RESUME: Final = {
     "hook": "the tool's hook is asked",
     "ask": "a person is asked",
     "fail": "the agent is told that nobody knows",
+    "tell": "the agent is told once that nobody knows, and may send it again",
 }
 
 
-def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
+def _verdict(app: App, found: Summary, call: OpenCall) -> Iterator[str]:
     """What becomes of a call when the run goes on, or a retry of it; where a person must say first, what to type."""
     from runjournal.engine.verdict import UNDECIDED
-    from runjournal.engine.waits import resolve_call
+    from runjournal.projections import shell
 
     if not call.verdict or found.state is None:
         return
@@ -229,7 +231,7 @@ def _verdict(found: Summary, call: OpenCall) -> Iterator[str]:
         text = f"on resume: {then}; {call.why}"
     yield from wrapped(line(text, 400), INDENT * 2)
     if call.verdict in UNDECIDED:
-        yield f"{INDENT * 2}answer: Journal.{line(resolve_call(found.head.run_id, call.call_id))}"
+        yield f"{INDENT * 2}answer: {line(app.typed(shell.resolve(found.head.run_id, call.call_id)))}"
 
 
 def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:
@@ -281,6 +283,8 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
 def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
     run_id = found.head.run_id
     hints: list[tuple[str, str]] = []
+    if found.stands not in ("", "completed", "imported"):
+        hints.append((f"runjournal explain {run_id}", "why it isn't moving, and what to type"))
     if found.problem is not None:
         hints.append((f"runjournal verify {run_id}", "where the log is damaged"))
     if findings is None or findings:

@@ -14,7 +14,7 @@ from .output import Column, styled, table, terminal_width
 from .safe import ELLIPSIS, line, preview
 
 if TYPE_CHECKING:
-    from runjournal.looking.differences import Change
+    from runjournal.log.differences import Change
 
 _PLAIN: Final = (
     "status", "kind", "title", "at", "owner", "epoch", "round", "due_at", "cancel", "cause", "next_step_index",

@@ -18,8 +18,8 @@ from .safe import dumps, line
 from .states import sides, state_lines
 
 if TYPE_CHECKING:
+    from runjournal.log.differences import Change
     from runjournal.logbook import Logbook
-    from runjournal.looking.differences import Change
 
     from .stepper import Position, Stepper
 
@@ -158,7 +158,7 @@ class _Session:
         self._write(state_lines(found) if self._app.plain else [dumps(found)])
 
     def _diff(self, argument: str) -> None:
-        from runjournal.looking.differences import differences
+        from runjournal.log.differences import differences
         from runjournal.looking.states import state_as_json
 
         if argument:

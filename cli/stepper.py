@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 
 from runjournal.log.base import RecordedEvent
+from runjournal.log.differences import Change, differences
 from runjournal.log.limits import snapshot_every_events, snapshots_max
 from runjournal.logbook import Logbook
-from runjournal.looking.differences import Change, differences
 from runjournal.looking.progress import Progress, told
 from runjournal.looking.states import state_as_json
 from runjournal.projections.state import RunState, dump_bytes

@@ -81,11 +81,11 @@ def slug(text: str) -> str:
 EXITS: Final = {
     "OK": "done; an audit found nothing, or only findings of severity `info`",
     "FAILED": "it failed: the message says why",
-    "USAGE": "the command line can't be right: an unknown option, a bad value, an ambiguous RUN",
+    "USAGE": "the command line can't be right: an unknown option, a bad value, an ambiguous RUN, or a short one where a run is changed",
     "FINDINGS": "`audit`, `verify`, `doctor`, `import claude-code`: there are findings; "
     "any command: a row was left out that can't be read",
     "NOT_FOUND": "there is no such run",
-    "CONFLICT": "an append was refused, an import contradicts what is there, or `db rebuild` met a run with a living owner",
+    "CONFLICT": "an append was refused (nothing was written), an import contradicts what is there, or `db rebuild` met a run with a living owner",
     "UNAVAILABLE": "the store can't be opened or used: it isn't there, it is busy, full, read-only, no store, or in an unsafe place, its file was replaced",
     "INTERRUPTED": "interrupted by Ctrl-C",
     "PIPE_CLOSED": "the reader of the output has gone, as in `runjournal ls | head -1`",
@@ -344,6 +344,9 @@ MEANINGS: Final = {
     "request_hash": "of the request",
     "place": "which one it is, from 1, in the order in which its step asked for model calls",
     "request_shape": "of the request without its clocks",
+    "lost": "the agent wasn't told, and the call is judged as after a crash",
+    "settled": "the agent was told that nobody knows, and that was the word about all attempts so far",
+    "parts": "of the request without its clocks, short digests of what stands under its keys and in its lists",
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",
     "response": "the answer",

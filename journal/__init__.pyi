@@ -41,6 +41,7 @@ from .async_journal import AsyncJournal as AsyncJournal
 from .async_run import AsyncRun as AsyncRun
 from .journal import Journal as Journal
 from .journal import Place as Place
+from .questions import OpenQuestion as OpenQuestion
 from .run import Run as Run
 
 __all__: list[str]  # noqa: PYI035 - the names stand above, once

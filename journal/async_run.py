@@ -24,6 +24,8 @@ from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
 
+from .turn import AgentTurn, Approve
+
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
@@ -78,6 +80,14 @@ class AsyncDriver:
         else:
             self._settling -= 1
             self.ring()
+
+    async def together(self, works: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        """Give each a task."""
+        found = await asyncio.gather(*(work() for work in works), return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return list(found)
 
     # The step of a task.
 
@@ -358,11 +368,30 @@ class AsyncRun(Context):
         """Ask a model: paid for once; see `Run.model`. `call` may be a coroutine function."""
         return await self._core.drive(self._model(name, request, call, how))
 
+    @_awaited
+    async def turn(
+        self,
+        model: str,
+        request: Mapping[str, Json],
+        tools: Sequence[Tool[..., Any]],
+        call: Callable[[Json], Any],
+        *,
+        approve: Approve = (),
+        name: str = "turn",
+    ) -> str | None:
+        """Take one turn of an agent's loop; see `Run.turn`. The tool calls of an answer are made at the same time."""
+        return await AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name).take()
+
     # Waiting and ending.
 
     @_awaited
     async def ask(
-        self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json
+        self,
+        action: str,
+        *,
+        args: Mapping[str, Json] | None = None,
+        key: str | int | None = None,
+        reason: str = "",
     ) -> dict[str, Json]:
         """Ask a person; see `Run.ask`."""
         return await self._ask(action, key, reason, args)

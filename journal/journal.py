@@ -17,6 +17,7 @@ from runjournal.projections.state import RunState
 
 from . import linking, mistyped, naming, standstill
 from .logbook import Logbook, Place
+from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
 
@@ -129,6 +130,14 @@ class Journal(Logbook):
 
     # What others say to a run.
 
+    def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
+        """Return what people are asked, oldest first: approvals, and calls of which nobody knows if they happened.
+
+        It is of all runs that haven't ended and of the ends of all lines; with `run_id`, of the newest run of its line.
+        `approve`, `reject` and `resolve` answer. Raises RunNotFound.
+        """
+        return questions(self, run_id if run_id is None else mistyped.check_run(self, run_id))
+
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
         mistyped.check_run(self, run_id)
@@ -137,15 +146,25 @@ class Journal(Logbook):
         naming.on_line(self.store, run_id, lambda of: self.append(of, [signal], expect=None))
         return signal_id
 
-    def approve(self, run_id: str, approval_id: str, args: Json = None, note: str | None = None) -> None:
+    def approve(
+        self, run_id: str, approval_id: str, args: Mapping[str, Json] | None = None, note: str | None = None
+    ) -> None:
         """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that.
 
-        It is about exactly this run: a retry of it may ask the same question again. Raises RunNotFound, and
-        InvalidArgument for a question that the run never asked.
+        `args` are all that were asked about, by name, each as it is or edited; others may come with them. It is about
+        exactly this run: a retry of it may ask the same question again. Raises RunNotFound, and InvalidArgument for a
+        question that the run never asked, or args that don't answer it.
         """
+        if args is not None:
+            mistyped.check_edited(self, run_id, approval_id, args)
         self._answer(
             run_id,
-            e.ApprovalResolved(approval_id, "approved" if args is None else "edited", plain(args), tellable(note)),
+            e.ApprovalResolved(
+                approval_id,
+                "approved" if args is None else "edited",
+                None if args is None else plain(dict(args)),
+                tellable(note),
+            ),
         )
 
     def reject(self, run_id: str, approval_id: str, note: str | None = None) -> None:

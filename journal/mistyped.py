@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
 from runjournal.log import events as e
+from runjournal.log.base import Json
 from runjournal.log.codec import check_run_id
 from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.limits import close_ids_max, refs_prefixed_runs_max
@@ -42,6 +44,24 @@ def check_question(journal: Logbook, run_id: str, approval_id: str) -> None:
     """Raise InvalidArgument unless a question of this id was ever asked in the run, or in one that it goes on from."""
     hint = f"`runjournal show {run_id}` shows what it waits for"
     _check(run_id, "question", approval_id, _questions(journal, run_id), hint)
+
+
+def check_edited(journal: Logbook, run_id: str, approval_id: str, args: object) -> None:
+    """Raise InvalidArgument for edited args that the agent, which reads those it has asked about, couldn't use."""
+    asked = _asked(journal, check_run(journal, run_id), approval_id)
+    if not isinstance(asked, dict):  # no question of this run: the append says so
+        return
+    names = ", ".join(ascii(name)[:80] for name in cast("dict[str, object]", asked)) or "none"
+    if not isinstance(args, Mapping):
+        raise InvalidArgument(
+            f"approve: args are an object, by the names that were asked about ({names}), got {type(args).__name__}; "
+            "leave them out to say yes to what was asked"
+        )
+    if left_out := [name for name in cast("dict[str, object]", asked) if name not in args]:
+        raise InvalidArgument(
+            f"approve: {', '.join(ascii(name)[:80] for name in left_out)} was asked about and isn't there: "
+            f"args are all that were asked about ({names}), each as it is or edited"
+        )
 
 
 def check_steps(journal: Logbook, run_id: str, steps: Iterable[str]) -> list[str]:
@@ -93,6 +113,16 @@ def _questions(journal: Logbook, run_id: str) -> Iterator[str]:
         for record in journal.store.read(part, types=("approval.requested",)):
             if isinstance(record.event, e.ApprovalRequested):
                 yield record.event.approval_id
+
+
+def _asked(journal: Logbook, run_id: str, approval_id: str) -> Json:
+    """What a question is about; None if the run never asked it."""
+    for part in _line(journal, run_id):
+        for record in journal.store.read(part, types=("approval.requested",)):
+            if isinstance(record.event, e.ApprovalRequested) and record.event.approval_id == approval_id:
+                filled = folding.filled_record(journal.store, record).event
+                return filled.args if isinstance(filled, e.ApprovalRequested) else None
+    return None
 
 
 def _steps(journal: Logbook, run_id: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
@@ -18,6 +18,8 @@ from runjournal.engine.parts import RunParts
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
+
+from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +99,10 @@ class SyncDriver:
             value.close()
             raise f.Mistake(f"{who} gives a coroutine: {AWAITED}")
         return value
+
+    async def together(self, works: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        """Do one after another."""
+        return [await work() for work in works]
 
     # The step of a thread.
 
@@ -235,7 +241,7 @@ class Run(Context):
     def call(self, tool: Tool[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a tool: return its recorded outcome, or a live one.
 
-        Raises CallFailed, CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
+        Raises CallFailed, for args that it doesn't take, too; CallOutcomeUnknown, KeyReused, ResultUnusable, NotInStep.
         """
         result: R = finished(self._core.drive(self._caller.call(*self._bound(tool, args, kwargs))))
         return result
@@ -245,7 +251,7 @@ class Run(Context):
 
         Return outcomes in that order, failures as values.
         """
-        return self._parts.drive(self._caller.parallel([self._bound(tool, (), kwargs) for tool, kwargs in asks]))
+        return self._parts.drive(self._parallel(asks))
 
     def model(self, name: str, request: Json, call: Callable[[Json], Any], **how: Unpack[ModelOptions]) -> Json:
         """Ask a model; return its answer, which is paid for once.
@@ -257,12 +263,41 @@ class Run(Context):
         """
         return self._parts.drive(self._model(name, request, call, how))
 
+    def turn(
+        self,
+        model: str,
+        request: Mapping[str, Json],
+        tools: Sequence[Tool[..., Any]],
+        call: Callable[[Json], Any],
+        *,
+        approve: Approve = (),
+        name: str = "turn",
+    ) -> str | None:
+        """Take one turn of an agent's loop, outside a step; return the text of the last answer, None before that.
+
+        `while (answer := run.turn(…)) is None: pass` is a whole agent. A turn asks the model, in a step of its own, and
+        makes the tool calls of its answer in the next step; after a crash it goes on with the answer that is on record.
+        `call(request)` asks the model, of Anthropic's Messages API or OpenAI's chat, and returns what its client
+        returns. The messages of the run stand behind those of `request`; where there are none, the run's input is the
+        first one. The model is told of failures, of names and args that no tool has, and of a person's no. Before a
+        tool in `approve`, or for which `approve(name, args)` is true, a person is asked, who may edit the args.
+        """
+        return finished(AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name).take())
+
     # Waiting and ending.
 
-    def ask(self, action: str, *, key: str | int | None = None, reason: str = "", **args: Json) -> dict[str, Json]:
-        """Ask a person; return the approved args. The run waits, and leaves this process. Raises Rejected.
+    def ask(
+        self,
+        action: str,
+        *,
+        args: Mapping[str, Json] | None = None,
+        key: str | int | None = None,
+        reason: str = "",
+    ) -> dict[str, Json]:
+        """Ask a person; return the approved args. The run waits, and leaves this process.
 
-        Outside a step it is a step of its own, `ask <action>`; in a loop it takes a `key`.
+        `args` are what is asked about, by name: the person may edit them. `reason` says why it is asked. Outside a step
+        it is a step of its own, `ask <action>`; in a loop it takes a `key`. Raises Rejected, with the person's `note`.
         """
         return finished(self._ask(action, key, reason, args))
 

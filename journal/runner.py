@@ -27,7 +27,6 @@ from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, claims, known, same_name
-from runjournal.engine.verdict import UNDECIDED, Verdict
 from runjournal.engine.waits import awaited
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -48,6 +47,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
 from .logbook import Logbook
+from .questions import told
 from .run import Run, SyncDriver
 
 Agent = Callable[[Run], Any]
@@ -282,11 +282,14 @@ class Runner:
             raise f.Fenced(f"run {run_id} has another owner")
 
     def triage(self, parts: RunParts) -> None:
-        """Get a word, before the agent is called, on each call of the open step that may not be sent again."""
+        """Ask, before the agent is called, about each call of the open step that may not be sent again: engine.md V2.
+
+        Of one whose tool doesn't let a person be asked the agent is told, when it asks for it.
+        """
         core = parts.core
         opened = core.state.steps.open
         calls = core.state.calls.of_step(opened.id) if opened else {}
-        unknown: dict[str, Verdict] = {}
+        waits: list[dict[str, str]] = []
         for call_id, call in sorted(calls.items(), key=lambda item: item[1].args_seq):
             if call.status == "open" and call.maybe:
                 tool = self._tool(call.tool)
@@ -294,24 +297,12 @@ class Runner:
                 args: dict[str, Json] = event.args if isinstance(event, e.ToolStarted) else {}
                 target = ToolTarget(tool) if tool else None
                 verdict = parts.drive(parts.caller.verdict(call_id, target, args))
-                if verdict in UNDECIDED:
-                    unknown[call_id] = verdict
-        if not unknown:
-            return
-        waits = [{"kind": "question", "id": call_id} for call_id in unknown]
-        if "fail" in unknown.values():
-            words = [e.ToolResolved(call_id, calls[call_id].attempt, "unknown") for call_id in unknown]
-            names = ", ".join(sorted({calls[call_id].tool for call_id in unknown}))
-            error = {
-                "type": "CallOutcomeUnknown",
-                "message": f"{names} may have happened, and nobody knows",
-                "kind": "unknown",
-            }
-            parts.drive(core.append(*words, e.RunFailed(error, [], "unsafe_in_flight")))
-            core.halt(f.Suspend("unsafe_in_flight"))
-        parts.drive(core.append(e.RunWaiting(waits)))
-        core.lineage.notify(waits)
-        core.halt(f.Suspend())
+                if verdict == "ask":
+                    waits.append({"kind": "question", "id": call_id})
+        if waits:
+            parts.drive(core.append(e.RunWaiting(waits)))
+            core.lineage.notify(waits)
+            core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:
         """The tool of this process that may know of a call. Raises SameName if two are named so, and one has a hook."""
@@ -382,7 +373,8 @@ class Runner:
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
             found = [awaited(run_id, state, wait) for wait in status.waits]
-            raise f.RunWaiting(run_id, status.waits, [each.what for each in found], [each.answer for each in found])
+            waits = [told(self.log, state, wait) for wait in status.waits]
+            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answer for each in found])
         raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.

@@ -12,6 +12,7 @@ from runjournal.log.codec import tellable
 from runjournal.log.errors import NotAllowed
 from runjournal.log.head import Head
 from runjournal.log.store import Transaction
+from runjournal.projections.shell import command
 from runjournal.writing import folding
 from runjournal.writing.appender import Batch
 
@@ -45,10 +46,10 @@ def _instead(log: Logbook, head: Head) -> str:
         case "scheduled_retry":
             return f"its next round is due at {head.due_at}: run it then"
         case "waiting":
-            return f"it waits for an answer: `runjournal show {head.run_id}` says which"
+            return f"it waits for an answer: `{command('explain', head.run_id)}` says which"
         case "completed":
             return "it has completed"
         case "failed" | "cancelled":
-            return f"it is {head.status}: go on from it with journal.retry({head.run_id!r})"
+            return f"it is {head.status}: go on from it, `{command('retry', head.run_id)}`"
         case _:
-            return f"it is {head.status}: go on from it with journal.fork({head.run_id!r})"
+            return f"it is {head.status}: go on from it, `{command('fork', head.run_id)}`"

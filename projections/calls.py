@@ -34,6 +34,9 @@ class Call:
     `own_key`: its tool names its calls itself, so that each happens once in the scope, whatever its policy.
     `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
+    `said`: somebody has said that nobody knows, since the newest attempt started. `settled`: the agent was told so, and
+    that was the word about all attempts so far (on_unknown="tell"). `taken`: the step that has taken the call over from
+    the one that asked for it first.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
@@ -63,11 +66,14 @@ class Call:
     key_since: str = ""
     key_born: dict[str, Any] | None = None
     own_key: bool = False
+    said: bool = False
+    settled: bool = False
+    taken: str = ""
 
     @property
     def unresolved(self) -> bool:
         """Return whether the call may have happened and nobody knows: a person is asked about such a call."""
-        return bool(self.maybe) and self.status != "completed"
+        return bool(self.maybe) and self.status != "completed" and not self.settled
 
     @property
     def has_effect(self) -> bool:
@@ -115,15 +121,35 @@ class Calls:
     `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
     models: Counts = field(default_factory=Counts)
     step: str = ""
     imported: bool = False
+    _unknown: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]], compare=False, repr=False)
+    _taken: dict[str, None] = field(default_factory=dict[str, None], compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Index the calls that nobody knows of, by tool, and those that a step has taken over."""
+        for call_id, call in self.known.items():
+            self._index(call_id, call)
 
     # Reading.
+
+    def taken_over(self, step: str) -> list[str]:
+        """Return the ids of the calls that this step has taken over from others, the oldest first."""
+        found = [key for key in self._taken if self.known[key].taken == self.known[key].step == step]
+        return sorted(found, key=self._age)
+
+    def unknown_elsewhere(self, tool: str, step: str) -> list[str]:
+        """Return the ids of a tool's unresolved calls that aren't this step's, the oldest first."""
+        found = [key for key in self._unknown.get(tool, ()) if self.known[key].step != step]
+        return sorted(found, key=self._age)
+
+    def _age(self, call_id: str) -> tuple[int, str]:
+        return self.known[call_id].began, call_id
 
     def of_step(self, step: str) -> dict[str, Call]:
         """Return the calls that a step has asked for, by id."""
@@ -148,7 +174,7 @@ class Calls:
             return None
         completed = call.status == "completed"
         is_open = not completed and call.ended < call.attempt
-        unresolved = bool(call.maybe) and not completed  # as `Call.unresolved`: each append about it comes by here
+        unresolved = bool(call.maybe) and not (completed or call.settled)  # as `Call.unresolved`, on the way of appends
         return CallFacts(call.attempt, is_open, unresolved, tuple(call.maybe), call.policy, completed, call.unusable)
 
     # Folding.
@@ -188,6 +214,16 @@ class Calls:
                 call.key_born = event.key_born if isinstance(event, e.ToolStarted) else None
             call.key_expires_at = call.key_expires_at if call.maybe else expires
             call.maybe.append(event.attempt)
+        call.said = call.settled = False
+        self._index(event.call_id, call)
+
+    def on_adopted(self, _: RecordedEvent, event: e.ToolAdopted) -> None:
+        """Make the call one of the open step, which must ask for it again if it is entered again."""
+        call = self.known.get(event.call_id)
+        if call is not None:
+            call.step = call.taken = self.step
+            call.fresh, call.told, call.tries = True, [], 0
+            self._index(event.call_id, call)
 
     def on_ended(self, record: RecordedEvent, event: AnyEnd) -> None:
         """Keep the outcome of an attempt.
@@ -206,12 +242,14 @@ class Calls:
             call.tries += 1
         else:
             call.tries = 0
-            call.told.append([record.seq, "completed" if completed else "failed"])
-        if tells_unknown(event):
-            call.step = self.step
+            if not getattr(event, "lost", False):
+                call.told.append([record.seq, "completed" if completed else "failed"])
+        if isinstance(event, e.ToolFailed) and tells_unknown(event):
+            call.step, call.settled = self.step, event.settled
             self._end(call, "unknown", call.value_seq)
         else:
             call.ended = max(call.ended, event.attempt)
+        self._index(event.call_id, call)
         if self.imported or not call.step:
             self._settle(event.call_id, call)
 
@@ -232,12 +270,14 @@ class Calls:
         if event.outcome == "happened":
             self._end(call, "completed", record.seq)
         elif event.outcome == "unknown":
+            call.said = True
             self._end(call, "unknown", call.value_seq)
         else:
             last = event.attempt
             call.maybe = [a for a in call.maybe if (a != last if event.late else a > last)]
             if not call.maybe and call.status in ("open", "unknown"):
                 self._end(call, "failed", record.seq)
+        self._index(event.call_id, call)
         if not call.step:
             self._settle(event.call_id, call)
 
@@ -253,7 +293,21 @@ class Calls:
     def _settle(self, call_id: str, call: Call) -> None:
         """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
         if call.status != "open" and (self.imported or not call.unresolved):
-            del self.known[call_id]
+            self._drop(call_id, call)
+
+    def _drop(self, call_id: str, call: Call) -> None:
+        del self.known[call_id]
+        self._taken.pop(call_id, None)
+        self._unknown.get(call.tool, {}).pop(call_id, None)
+
+    def _index(self, call_id: str, call: Call) -> None:
+        """Keep the indexes what they were built as."""
+        if call.unresolved:
+            self._unknown.setdefault(call.tool, {})[call_id] = None
+        elif call.tool in self._unknown:
+            self._unknown[call.tool].pop(call_id, None)
+        if call.taken:
+            self._taken[call_id] = None
 
     def complete_step(self) -> bool:
         """Settle the calls of a step that completed; return whether it had sent something.
@@ -266,7 +320,7 @@ class Calls:
             call.forget()
             call.step = ""
             if not call.unresolved:
-                del self.known[call_id]
+                self._drop(call_id, call)
         self.step = ""
         return sent
 
@@ -348,4 +402,5 @@ HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.ToolCompleted: Calls.on_ended,
     e.ToolFailed: Calls.on_ended,
     e.ToolResolved: Calls.on_resolved,
+    e.ToolAdopted: Calls.on_adopted,
 }

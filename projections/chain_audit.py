@@ -5,7 +5,8 @@ from __future__ import annotations
 from runjournal.log.base import RecordedEvent, UnreadableEvent
 from runjournal.log.head import Head
 
-from .findings import Finding, finding, show_events
+from .findings import Finding, finding
+from .shell import show_events
 
 
 class ChainAudit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -68,6 +67,7 @@ CODES: Final[Mapping[str, Code]] = {
     "step_left_call": Code("warning", "a step completed while a call of its own was open: progress without a result"),
     "call_attempt": Code("error", "the attempt of a call doesn't count on from the one before"),
     "call_end": Code("error", "a call ended that wasn't open: it never started, or it had ended"),
+    "call_adopted": Code("error", "a step took over a call of which somebody knew what had become of it"),
     "duplicate_effect": Code("error", "one key has two effects"),
     "call_open": Code("warning", "a call was started and has no end"),
     "call_unresolved": Code("warning", "a call may have happened, and nobody knows"),
@@ -131,18 +131,3 @@ def spoken(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:g} s"
-
-
-def show_events(run_id: str, seq: int) -> str:
-    """Return the command that shows a run's events from a seq on."""
-    return f"runjournal show {shlex.quote(run_id)} --events --from {seq}"
-
-
-def show_calls(run_id: str, *, models: bool = False) -> str:
-    """Return the command that shows a run's calls; with `models`, those of models too."""
-    return f"runjournal show {shlex.quote(run_id)} --calls{' --models' if models else ''}"
-
-
-def command(name: str, run_id: str) -> str:
-    """Return any other command on a run."""
-    return f"runjournal {name} {shlex.quote(run_id)}"

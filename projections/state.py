@@ -157,7 +157,7 @@ class RunState:
         if (question := self.approvals.known.get(key)) is not None:
             return question.decision is not None
         call = self.calls.known.get(key)
-        return call is None or call.status == "unknown" or not call.unresolved
+        return call is None or call.said or not call.unresolved
 
     # Folding.
 

@@ -86,6 +86,7 @@ class World:
     effects: list[tuple[str, str, str]] = field(default_factory=list)  # tool, args, key
     answers: list[Any] = field(default_factory=list)
     asked: list[Any] = field(default_factory=list)
+    decides: Any = None  # of a question's action and args: None is a yes, a dict edits the args, a text is a no
     lock: Any = field(default_factory=threading.Lock)
 
     def tick(self) -> None:
@@ -176,11 +177,12 @@ def finish(
     answers: Iterable[Any] = (),
     seed: int = 0,
     mended: Agent | None = None,
+    decides: Callable[[str, Any], Any] | None = None,
 ) -> End:
     """Processes, one after the other, until the run has ended or its code is refused; `mended` goes on then."""
     clock = Now()
     store: Any = MemoryStore(clock=clock) if path is None else SQLiteStore(str(path), clock=clock)
-    world = World(frozenset(strikes), store, random.Random(seed), answers=list(answers))
+    world = World(frozenset(strikes), store, random.Random(seed), answers=list(answers), decides=decides)
     outside.world, run_id, stop, left = world, "r", None, None
     for life in range(LIVES_MAX):
         if path is not None and life:
@@ -200,15 +202,9 @@ def finish(
             if mended is None:
                 break
             agent, mended = mended, None
-        except f.RunFailed:
-            people = AsyncJournal(store, process=process)
-            *_, before, last = (record.event for record in people.events(run_id))
-            lost = isinstance(before, e.ToolResolved) and getattr(last, "cause", "") == "unsafe_in_flight"
-            if not lost:  # it was the agent that gave up
-                break
-            say(people, run_id, world)
-            run_id = people.retry(run_id)
-        except f.RunWaiting:  # two modules have a tool of this name: it is nobody's
+        except f.RunFailed:  # it was the agent that gave up
+            break
+        except f.RunWaiting:
             say(AsyncJournal(store, process=process), run_id, world)
         except f.RunNotDue:
             clock.passed_s += 60
@@ -259,6 +255,14 @@ def say(journal: AsyncJournal, run_id: str, world: World) -> None:
             journal.resolve(run_id, call_id, "happened", f"{tool} {json.loads(args)}")
         else:
             journal.resolve(run_id, call_id, "did_not_happen")
+    asked = {x.approval_id: x for x in every if isinstance(x, e.ApprovalRequested)}
+    state = journal.state(run_id)
+    for question_id, question in state.approvals.open().items() if not state.status.terminal else ():
+        word = world.decides and world.decides(question.action, asked[question_id].args)
+        if isinstance(word, str):
+            journal.reject(run_id, question_id, word)
+        else:
+            journal.approve(run_id, question_id, word)
 
 
 def shown(args: dict[str, Any]) -> Any:

@@ -532,6 +532,16 @@ OURS: Final = (
         GAPS,
     ),
     Mutant("a no is a yes", "Caller._answer", 'answer.decision not in ("approved", "edited")', "False"),
+    Mutant(
+        "a result that can't be stored is told of nowhere",
+        "ToolTarget.completed",
+        'self.policy == "idempotent"',
+        "False",
+    ),
+    Mutant("any tool may be called again", "ToolTarget.completed", 'self.policy == "idempotent"', "True"),
+    Mutant("args that don't bind leave the agent", "Context._parallel", "unbound[place] = failure", "raise"),
+    Mutant("a value that can't be stored fails a step", "written", "ValueUnstorable", "ValueError"),
+    Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
     Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
     Mutant(
         "a word about an unknown outcome in a failed call is lost",

@@ -343,17 +343,21 @@ def test_b_a_cancel_waits_for_what_cant_be_cut(rules: Any, *, rule: bool):
 def test_c_timeout_s_cuts_an_async_body():
     """tool.failed{TimeoutError, transient}; an unsafe one may have happened and isn't tried again."""
     lab = Lab(slow={1: 60})
-    tool = lab.tool("t", "unsafe", timeout_s=2)
+    tool = lab.tool("t", "unsafe", timeout_s=2, on_unknown="fail")
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("s"):
             try:
                 await run.call(tool, x=1)
-            except f.CallFailed as failed:
-                return [failed.type, failed.transient]
+            except f.CallOutcomeUnknown as unknown:
+                return unknown.original["type"]
 
     lab.run(agent)
-    assert lab.output == ["TimeoutError", True]
+    assert lab.output == "TimeoutError"
+    ends = [event for event in lab.log if isinstance(event, e.ToolFailed)]
+    assert [("TimeoutError", True, True), ("CallOutcomeUnknown", False, False)] == [
+        (end.error["type"], end.transient, end.lost) for end in ends
+    ]
     assert lab.slowest == 2
     assert lab.types().count("tool.started") == 1
     assert lab.state.calls.unresolved()
@@ -386,21 +390,21 @@ def test_c_the_late_end_of_a_thread_testifies():
         done.set()
         return "late"
 
-    tool = lab.tool("t", "unsafe", slow, timeout_s=0.1)
+    tool = lab.tool("t", "unsafe", slow, timeout_s=0.1, on_unknown="fail")
 
     async def agent(run: AsyncRun) -> Any:
         first = None
         async with run.step("s"):
             try:
                 await run.call(tool)
-            except f.CallFailed as failed:
-                first = [failed.type, failed.transient]
+            except f.CallOutcomeUnknown as unknown:
+                first = unknown.original["type"]
             release.set()
             await lab.until(lambda: "tool.resolved" in lab.types())
         return first
 
     lab.run(agent)
-    assert lab.output == ["TimeoutError", True]
+    assert lab.output == "TimeoutError"
     assert done.is_set()
     word = lab.last("tool.resolved")
     assert word.outcome == "happened"
@@ -420,14 +424,14 @@ def test_c_a_thread_that_ends_after_its_loop_still_testifies():
             release.wait(20)
         return "late"
 
-    tool = lab.tool("t", "unsafe", slow, timeout_s=0.1)
+    tool = lab.tool("t", "unsafe", slow, timeout_s=0.1, on_unknown="fail")
 
     async def inner(run: AsyncRun) -> None:
         async with run.step("s"):
             await run.call(tool)
 
     lab.run(failing(inner))
-    assert lab.output == "StepFailed"
+    assert lab.output == "CallOutcomeUnknown"
     assert lab.state.calls.unresolved()
     lab.clock.loop = VirtualLoop()
     release.set()
@@ -444,7 +448,8 @@ def test_c_a_body_that_was_cut_never_begins_later():
     def hang(x: int) -> None:
         lab.process.loop.wait(release)
 
-    hanging, quick = lab.tool("h", "unsafe", hang, timeout_s=1), lab.tool("q", "unsafe", lambda: "quick", timeout_s=1)
+    hanging = lab.tool("h", "unsafe", hang, timeout_s=1, on_unknown="fail")
+    quick = lab.tool("q", "unsafe", lambda: "quick", timeout_s=1)
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("s"):
@@ -533,7 +538,11 @@ def test_d_a_question_lets_the_others_go_on(how: str):
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("s"):
-            work = [run.ask("ok?", x=1), run.ask("go?", x=2), chain(run, (t["unsafe"], "A"), (t["unsafe2"], "B"))]
+            work = [
+                run.ask("ok?", args={"x": 1}),
+                run.ask("go?", args={"x": 2}),
+                chain(run, (t["unsafe"], "A"), (t["unsafe2"], "B")),
+            ]
             if how == "group":
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(w) for w in work]
@@ -734,7 +743,7 @@ async def questions(run: AsyncRun, lab: Lab) -> Any:
 
     async def asks(x: int) -> None:
         await lab.jitter()
-        await run.ask("ok?", x=x)
+        await run.ask("ok?", args={"x": x})
         await run.call(t["unsafe"], x=x)
 
     async with run.step("s"):
@@ -861,7 +870,7 @@ def test_e_true_divergence_is_found_before_the_damage(other: str, off: Any, rule
     with pytest.raises(f.StepDiverged):
         lab.once(version("Z" if other == "A" else "A", "Z" if other == "B" else "B"))
     assert "Z" not in lab.tags
-    assert lab.types()[-1] == "run.requeued"
+    assert [("run.waiting", "code")] == [(lab.types()[-1], wait["kind"]) for wait in lab.last("run.waiting").for_]
 
 
 # ------------------------------------------------------------------------------------------- (f) whose verb is it

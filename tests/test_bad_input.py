@@ -23,6 +23,7 @@ import hostile
 import pytest
 from click.testing import CliRunner
 
+from runjournal import RunWaiting
 from runjournal.cli.app import cli
 from runjournal.engine.failures import KindDiffers
 from runjournal.journal import Journal
@@ -47,7 +48,7 @@ from runjournal.log.errors import (
 from runjournal.log.sqlite import SQLiteStore
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
-ROW = re.compile(r"^\| (B\d\d) \|(.*)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| (B\d+) \|(.*)\|$", re.MULTILINE)
 STORE = "runs.db"
 SESSION = "0198f3aa-0000-4000-8000-000000000000"
 
@@ -709,6 +710,42 @@ def test_library_tells_the_place(here):
         SQLiteStore("none/x.db", clock=SystemClock())
 
 
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([400], ("args are an object, by the names that were asked about ('cents', 'to'), got list", "leave them out")),
+        ("yes", ("got str",)),
+        ({"cents": 400, "too": "ada"}, ("'to' was asked about and isn't there", "each as it is or edited")),
+    ],
+)
+def test_b100_approve_with_other_args(args, says):
+    """Args that the agent couldn't read are refused before they wake the run; those that it asked for are taken."""
+
+    def agent(run):
+        return run.ask("pay", args={"cents": 500, "to": "ada"})
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(agent, run_id="r")
+        question, before = waiting.value.waits[0]["id"], journal.head("r")
+        with pytest.raises(InvalidArgument) as caught:
+            journal.approve("r", question, args)
+        assert [] == [part for part in says if part not in str(caught.value)]
+        assert before == journal.head("r")
+        journal.approve("r", question, {"cents": 400, "to": "ada", "cc": "bob"})
+        assert {"cents": 400, "to": "ada", "cc": "bob"} == journal.run(agent, run_id="r")
+
+
+def test_b101_ask_without_names():
+    """What is asked about has names; else it is a mistake in the code, which ends nothing."""
+    with Journal.open("memory:") as journal:
+        with pytest.raises(
+            InvalidArgument, match="ask 'pay': args is what is asked, by name: expected a dict, got int"
+        ):
+            journal.run(lambda run: run.ask("pay", args=500), run_id="r")
+        assert "queued" == journal.head("r").status
+
+
 # --- the table -----------------------------------------------------------------------------------------------------
 
 
@@ -716,7 +753,7 @@ def test_every_row_is_tested():
     """The table of docs/reference/errors.md and these tests have the same rows, with the same codes."""
     rows = {match[1]: [cell.strip() for cell in match[2].split("|")] for match in ROW.finditer(DOCUMENT.read_text())}
     source = Path(__file__).read_text(encoding="utf-8")
-    functions = {name.upper() for name in re.findall(r"def test_(b\d\d)_", source)}
+    functions = {name.upper() for name in re.findall(r"def test_(b\d+)_", source)}
     calls = set(re.findall(r'\("(B9\d)", lambda', source))
     assert set(rows) == {row.id for row in CASES} | functions | set(VALUES) | calls
     assert {row.id: str(row.code) for row in CASES} == {row.id: rows[row.id][2].split()[0] for row in CASES}

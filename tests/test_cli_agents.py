@@ -16,12 +16,12 @@ from runjournal.looking.audit import audit_run
 from runjournal.run import Run
 
 
-@tool
+@tool(on_unknown="fail")
 def pay(cents: int) -> str:
     raise ConnectionError("lost")
 
 
-@tool(on_unknown="ask")
+@tool
 def mail(to: str) -> str:
     raise ConnectionError("lost")
 
@@ -58,12 +58,12 @@ def store(tmp_path: Path) -> Path:
             journal.run(twice(mail, "ada"), run_id="waits")
         assert [waiting.value.waits[0]["id"]] == list(journal.state("waits").calls.unresolved())
         assert ["whether mail happened"] == [what.partition(",")[0] for what in waiting.value.whats]
-        assert waiting.value.answers[0].startswith("resolve('waits', ")
+        assert waiting.value.answers[0].startswith("runjournal resolve waits ")
         with pytest.raises(KeyboardInterrupt):
             journal.run(twice(charge, 7), run_id="keyed")
         with pytest.raises(RunFailed) as failed:
             journal.run(twice(pay, 5), run_id="failed")
-        assert failed.value.answers[0].startswith("resolve('failed', ")
+        assert failed.value.answers[0].startswith("runjournal resolve failed ")
     return path
 
 
@@ -78,8 +78,9 @@ def test_show_says_what_becomes_of_an_open_call(store: Path) -> None:
     ):
         text = show(store, run)
         assert what in " ".join(text.split())
-        assert f"answer: Journal.resolve('{run}', '{keys[run]}', 'happened', result) or 'did_not_happen'" in text
-    assert "go on     Journal.retry('failed') gives the id of a run" in show(store, "failed")
+        answer = f"resolve {run} {keys[run]} happened (or did-not-happen, or retry)"
+        assert f"answer: runjournal --db {store} {answer}" in text
+    assert f"go on     runjournal --db {store} retry failed" in show(store, "failed")
     assert "waits for question: whether mail happened" in show(store, "waits")
     keyed = show(store, "keyed")
     assert "on resume: it is made again; the receiver does it once for its key" in keyed
@@ -137,7 +138,7 @@ def test_show_says_what_was_answered(tmp_path: Path) -> None:
 
     def agent(run: Run) -> None:
         with run.step("s"):
-            run.ask("send", to="ada")
+            run.ask("send", args={"to": "ada"})
 
     with Journal.open(tmp_path / "runs.db") as journal:
         with pytest.raises(RunWaiting) as waiting:
@@ -146,7 +147,7 @@ def test_show_says_what_was_answered(tmp_path: Path) -> None:
         journal.reject("r", waiting.value.waits[0]["id"])
     text = spaced(show(tmp_path / "runs.db", "r"))
     assert "answered approval: a yes or no to 'send' (rejected); it goes on when it is run" in text
-    assert ("waits for" in text, "approve(" in text) == (False, False)
+    assert ("waits for" in text, "approve" in text) == (False, False)
     found = json.loads(show(tmp_path / "runs.db", "r", "-o", "json"))
     assert [True] == [wait["answered"] for wait in found["waits"]]
 

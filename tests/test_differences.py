@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runjournal import Journal
 from runjournal.cli import output, states
 from runjournal.cli.app import cli
-from runjournal.looking.differences import Change, differences
+from runjournal.log.differences import Change, differences
 
 TODO = {"id": "hosting.txt", "title": "Hosting", "status": "todo"}
 OTHER = {"id": "mail", "title": "Mail", "status": "todo"}

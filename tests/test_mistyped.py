@@ -7,14 +7,14 @@ from runjournal.log.errors import CallEnded, InvalidArgument, NotAllowed, RunNot
 from runjournal.run import Run
 
 
-@tool
+@tool(on_unknown="fail")
 def wire_money(cents: int) -> str:
     raise ConnectionError("lost")
 
 
 def asking(run: Run) -> None:
     with run.step("ask"):
-        run.ask("send the letter", to="ada")
+        run.ask("send the letter", args={"to": "ada"})
 
 
 def paying(run: Run) -> None:

@@ -22,9 +22,9 @@ from runjournal.log import codec
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef
 from runjournal.log.clock import FakeClock
+from runjournal.log.differences import differences
 from runjournal.log.limits import inline_value_bytes_max
 from runjournal.looking.audit import audit_store
-from runjournal.looking.differences import differences
 from runjournal.testing import generate, strategies
 from runjournal.writing.rebuild import rebuild
 

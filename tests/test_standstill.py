@@ -141,7 +141,7 @@ def test_the_message_is_on_record_and_shown(journal: AsyncJournal, deploy: Deplo
     assert {} == journal.recover_all({"agent": deploy(NEW)})
     with pytest.raises(RunWaiting, match=r"stopped: the code differs \(PlanChanged\): step old is open") as told:
         Runner(journal).outcome("r")
-    assert ["resume('r')"] == told.value.answers
+    assert ["runjournal resume r"] == told.value.answers
 
 
 def test_a_stop_in_a_group_is_a_stop(journal: AsyncJournal, deploy: Deploys) -> None:
@@ -165,11 +165,11 @@ def test_a_stop_in_a_group_is_a_stop(journal: AsyncJournal, deploy: Deploys) -> 
         ("queued", "it is queued: run it"),
         ("running", "is running it"),
         ("gone", "its owner is gone: run it again"),
-        ("asks", "it waits for an answer: `runjournal show r`"),
+        ("asks", "it waits for an answer: `runjournal explain r`"),
         ("due", "its next round is due at"),
         ("completed", "it has completed"),
-        ("failed", "it is failed: go on from it with journal.retry"),
-        ("cancelled", "it is cancelled: go on from it with journal.retry"),
+        ("failed", "it is failed: go on from it, `runjournal retry r`"),
+        ("cancelled", "it is cancelled: go on from it, `runjournal retry r`"),
     ],
 )
 def test_what_there_is_to_do_instead(journal: AsyncJournal, state: str, words: str) -> None:
@@ -209,7 +209,8 @@ def test_everybody_sees_that_it_stands_still(journal: AsyncJournal, deploy: Depl
     word = "stopped: the code differs"
     assert word == stands(journal.store, journal.head("r"))
     found = [each for each in audit_run(journal.store, "r") if each.code == "stopped"]
-    assert [(f"the run is {word} ('PlanChanged')", "runjournal show r")] == [(each.what, each.next) for each in found]
+    told = f"the run is {word} ('PlanChanged')", "runjournal explain r"
+    assert [told] == [(each.what, each.next) for each in found]
     checks = {check.name: check for check in doctor(journal.store)}
     assert (False, f"1 runs are {word} (r)") == (checks["stopped"].ok, checks["stopped"].what)
     journal.resume("r", reason="mended the prompt")

@@ -21,6 +21,7 @@ from runjournal.log.errors import (
     WrongExpectation,
 )
 from runjournal.log.head import STATUS_AFTER, TERMINAL
+from runjournal.log.policies import OUTCOMES
 from runjournal.projections.status import STEP_TYPES, TRANSITIONS, arrow
 
 R = "r"
@@ -140,8 +141,8 @@ SCENES = {
     "running": running,
     "gone": gone,
     "waiting": left(WAIT),
-    "stands": left(e.RunWaiting([LOOP])),
     "woken": woken,
+    "stands": left(e.RunWaiting([LOOP])),
     "retry": left(retry_scheduled(LATER)),
     "due": due,
     "completed": left(e.RunCompleted(None)),
@@ -151,8 +152,8 @@ SCENES = {
 }
 STATUS = {scene: scene for scene in SCENES} | {
     "gone": "running",
-    "stands": "waiting",
     "woken": "waiting",
+    "stands": "waiting",
     "retry": "scheduled_retry",
     "due": "scheduled_retry",
 }
@@ -179,6 +180,7 @@ SAMPLES: dict[str, Any] = {
     "tool.dispatched": e.ToolDispatched("o"),
     "tool.completed": e.ToolCompleted("c", 1),
     "tool.failed": tool_failed(),
+    "tool.adopted": e.ToolAdopted("c"),
     "tool.resolved": e.ToolResolved("c", 1, "happened"),
     "memory.set": e.MemorySet("k", 1),
     "memory.deleted": e.MemoryDeleted("k"),
@@ -202,15 +204,15 @@ SAMPLES: dict[str, Any] = {
 # Who may append what, by hand from the table of docs/architecture.md (engine.md A2).
 ANYTIME = {"cost.recorded", "cost.repriced", "note.added", "x.test_status.remark", "tool.dispatched"}
 NOT_TERMINAL = {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
-LIVE = {"queued", "running", "gone", "waiting", "stands", "woken", "retry", "due"}
+LIVE = {"queued", "running", "gone", "waiting", "woken", "stands", "retry", "due"}
 ANYONE = {
     "new": {"run.queued"},
-    "queued": {"run.claimed", "run.cancelled", "run.failed", "run.waiting"},
+    "queued": {"run.claimed", "run.waiting", "run.cancelled", "run.failed"},
     "running": set(),
     "gone": {"run.requeued"},
     "waiting": {"run.cancelled", "run.failed"},
-    "stands": {"run.requeued", "run.cancelled", "run.failed"},
     "woken": {"run.claimed", "run.cancelled", "run.failed"},
+    "stands": {"run.requeued", "run.cancelled", "run.failed"},
     "retry": {"run.cancelled"},
     "due": {"run.requeued", "run.cancelled"},
 }
@@ -229,12 +231,11 @@ def anyone(scene):
 
 
 def sample(kind, scene, epoch=0):
+    if kind == "run.requeued":
+        reasons = {"retry": "retry_due", "due": "retry_due", "stands": "resumed"}
+        return e.RunRequeued("released" if epoch else reasons.get(scene, "lease_expired"))
     if kind == "run.waiting" and scene == "queued":
         return e.RunWaiting([LOOP])
-    if kind == "run.requeued" and scene == "stands":
-        return e.RunRequeued("resumed")
-    if kind == "run.requeued":
-        return e.RunRequeued("released" if epoch else "retry_due" if scene in ("retry", "due") else "lease_expired")
     return SAMPLES[kind]
 
 
@@ -758,7 +759,7 @@ def test_word_with_a_living_owner(desk):
 
 
 @pytest.mark.requirement("R73")
-@pytest.mark.parametrize("outcome", e.OUTCOMES)
+@pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("scene", ["gone", "queued", "waiting", "due", "completed", "failed", "cancelled"])
 def test_a_persons_word(desk, scene, outcome):
     """With no living owner a person's word is taken in any status; a second one only while nobody knows."""

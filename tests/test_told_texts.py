@@ -79,7 +79,7 @@ def test_arguments(journal):
 
     def agent(run):
         with run.step("s"):
-            run.ask("send", reason=ODD, to="ada")
+            run.ask("send", args={"to": "ada"}, reason=ODD)
 
     journal.enqueue("agent", run_id="r", title=ODD)
     with pytest.raises(RunWaiting) as waiting:

@@ -12,7 +12,7 @@ import pytest
 
 from runjournal.engine import tools
 from runjournal.engine.callees import ToolTarget, today
-from runjournal.engine.failures import CallOutcomeUnknown, RunFailed, RunWaiting
+from runjournal.engine.failures import CallOutcomeUnknown, RunWaiting
 from runjournal.engine.tools import KEY, Tool, tool
 from runjournal.engine.verdict import UNDECIDED, judge, key_lives
 from runjournal.journal import Journal
@@ -23,6 +23,8 @@ from runjournal.projections.calls import Call
 POLICIES = ("idempotent", "transactional", "keyed", "unsafe")
 HOOKS = ("happened", "did_not_happen", "unknown", "raises")
 SAID = (None, "happened", "did_not_happen", "retry", "unknown")
+THEN_AND_NOW = (("ask", "fail"), ("fail", "tell"), ("tell", "ask"), ("ask", "ask"))
+"""What the tool says of a call that nobody knows of, as it was recorded and today."""
 KNOWLEDGE = [*((None, said) for said in SAID), *((says, None) for says in HOOKS), ("happened", "did_not_happen")]
 """What the tool's hook says, None for no hook, and what somebody said before the run went on."""
 TTL_S = 60.0
@@ -98,9 +100,7 @@ def done(journal: Journal, world: World, now: Tool) -> str:
     except RunWaiting:
         return "ask"
     except CallOutcomeUnknown:
-        return "fail"
-    except RunFailed as error:
-        return {"unsafe_in_flight": "fail"}.get(error.cause, error.cause)
+        return "fail" if journal.state("r").calls.unresolved() else "tell"
     return "run" if world.bodies else "recorded"
 
 
@@ -172,9 +172,12 @@ def test_a_clock_that_was_set_back_does_not_make_a_key_live_again():
 @pytest.mark.parametrize("then", POLICIES)
 @pytest.mark.parametrize("now", [*POLICIES, "unknown here"])
 def test_recover_says_what_the_engine_does(then, now, late):
-    """For every policy then and now, on_unknown, hook and word, the verdict is what happens."""
+    """For every policy then and now, on_unknown, hook and word, the verdict is what happens.
+
+    Where a tool that no registry knows is to be told, the one that the agent then has says how.
+    """
     policy = now if now in POLICIES else then
-    for then_ask, now_ask, (says, said) in product(("ask", "fail"), ("ask", "fail"), KNOWLEDGE):
+    for (then_ask, now_ask), (says, said) in product(THEN_AND_NOW, KNOWLEDGE):
         if says is not None and now == "unknown here":
             continue  # a hook that no registry knows is asked when the agent asks
         case = f"{then}/{then_ask} -> {now}={policy}/{now_ask}, hook {says}, somebody said {said}"
@@ -198,8 +201,8 @@ def test_recover_says_what_the_engine_does(then, now, late):
             elif asked_first:
                 assert known is not None
                 verdict = judge(call, known._replace(hook=False), clocks(journal)).verdict
-            if call_id not in verdicts and verdict in UNDECIDED and now == "unknown here":
-                continue  # nobody asked before the agent was called, and the agent has a tool of its own
+            if verdict in UNDECIDED and now == "unknown here" and not (call_id in verdicts and verdict == "ask"):
+                verdict = judge(call, today(ToolTarget(today_s)), clocks(journal)).verdict
             assert (verdict, asked_first) == (done(journal, world, today_s), world.asked > 0), case
 
 
@@ -214,12 +217,42 @@ def test_a_key_is_of_no_use_to_a_tool_that_no_longer_passes_it_on():
         assert ("ask", 0) == (done(journal, world, now), world.bodies)
 
 
-@pytest.mark.parametrize("recorded", ["ask", "fail"])
-def test_a_tool_that_no_registry_knows_is_judged_by_what_was_recorded(recorded):
-    """What an adapter made is asked about, or told as unknown, as its call was recorded."""
+@pytest.mark.parametrize(("recorded", "then"), [("ask", "ask"), ("fail", "tell"), ("tell", "ask")])
+def test_a_tool_that_no_registry_knows_is_judged_by_what_was_recorded(recorded, then):
+    """What an adapter made is asked about if its call was recorded so; else the agent's own tool says what becomes."""
     with Journal.open("memory:", clock=FakeClock()) as journal:
         crashed(journal, "unsafe", recorded)
         world = World(dies=False)
-        now = made(world, "unsafe", "fail" if recorded == "ask" else "ask", registered=False)
+        now = made(world, "unsafe", "fail" if recorded == "ask" else then, registered=False)
         assert [recorded] == [each.verdict for each in journal.recover("r").verdicts]
-        assert (recorded, 0) == (done(journal, world, now), world.bodies)
+        assert (then, 0) == (done(journal, world, now), world.bodies)
+
+
+def test_a_call_that_was_told_and_settled_is_sent_again():
+    """After `tell` nobody is asked any more: a retry that asks for the call sends it, and so does the verdict say."""
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        call_id = crashed(journal, "unsafe", "tell")
+        world = World(dies=False)
+        now = made(world, "unsafe", "tell")
+        (found,) = journal.recover("r").questions
+        assert ("tell", "tell", 0) == (found.verdict, done(journal, world, now), world.bodies)
+        call = journal.state("r").calls.known[call_id]
+        assert (True, False, "run") == (
+            call.settled,
+            call.unresolved,
+            judge(call, today(ToolTarget(now)), clocks(journal)).verdict,
+        )
+        again = journal.retry("r")
+        assert "sent" == journal.run(lambda run: run.do("s", now, "bob"), run_id=again)
+        (started,) = journal.events(again, types=["tool.started"])
+        assert (1, 2) == (world.bodies, started.event.attempt)
+
+
+def test_a_word_that_nobody_knows_is_told_and_asked_of_nobody():
+    """A person who doesn't know either has said so: the call isn't asked about again, nor sent, and stays open."""
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        call_id = crashed(journal, "unsafe", "ask")
+        journal.resolve("r", call_id, "unknown")
+        call, world = journal.state("r").calls.known[call_id], World(dies=False)
+        assert (True, True, "unknown") == (call.said, call.unresolved, call.status)
+        assert ("fail", 0) == (done(journal, world, made(world, "unsafe", "ask")), world.bodies)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -16,14 +15,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from runjournal.log import events as e
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
-from runjournal.log.errors import AppendRefused, CallEnded, StoreError, StoreUnavailable, TooLarge
+from runjournal.log.errors import CallEnded, StoreError, StoreUnavailable, TooLarge
 from runjournal.log.limits import record_waits_s, tries_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.log.store import Transaction
 from runjournal.projections.calls import Call
 
 from . import failures as f
-from .callees import ModelTarget, Target
+from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
 from .script import Entry, ScriptItem
@@ -32,18 +31,25 @@ from .verdict import key_lives
 
 T = TypeVar("T")
 
+LOST: Final = object()
+"""What came of a call whose failure proves nothing and is told to nobody: it is judged as after a crash."""
+
 NOTHING: Final = object()
 """No result: the effect didn't happen, or isn't known to have."""
 
 
 class Sent(NamedTuple):
-    """What came of one attempt: where its end is, its value or failure, and whether it is tried again at once."""
+    """What came of one attempt: where its end is, its value or failure, and whether it is tried again at once.
+
+    `lost`: nobody is told of it, and nobody knows what it did.
+    """
 
     at: int
     value: Json
     failure: BaseException | None
     again: bool
     cancelled: BaseException | None
+    lost: bool = False
 
 
 class Recorded(NamedTuple):
@@ -63,10 +69,17 @@ class Sender:
         self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
 
     def start(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[int]:
-        """Append the intent, before the effect. Nothing new is sent before all that is recorded has been asked for."""
+        """Append the intent, before the effect.
+
+        Nothing new is sent before all that is recorded has been asked for, no model asked before all that was sent.
+        """
         call = self.core.state.calls.known.get(call_id)
-        if target.policy not in EFFECT_FREE and not (call is not None and call.fresh):
+        known = call is not None and call.fresh
+        if not known and target.policy not in EFFECT_FREE:
             yield from self.order.nothing_left_out(entry, f"{target.name} was called anew", call_id)
+        elif not known and target.policy == "model":  # nothing is paid for that a stop would throw away
+            where = f"{target.name} was asked anew"
+            yield from self.order.nothing_left_out(entry, where, call_id, questions=False, told=False)
         if target.policy == "model":
             yield from self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
@@ -81,7 +94,10 @@ class Sender:
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
-        """Make the effect and record its outcome; try again what may be tried again within the ask."""
+        """Make the effect and record its outcome; try again what may be tried again within the ask.
+
+        Returns the result, or LOST. Raises the failure that the agent is told.
+        """
         core, order = self.core, self.order
         entry.flights[call_id] = core.driver.current()
         try:
@@ -94,6 +110,8 @@ class Sender:
             if sent.cancelled is not None:
                 order.tell(entry, sent.at)
                 raise sent.cancelled
+            if sent.lost:
+                return LOST
             yield from self.told_in_turn(entry, sent.at, call_id)
             order.tell(entry, sent.at)
             if sent.failure is not None:
@@ -102,14 +120,6 @@ class Sender:
         finally:
             entry.flights.pop(call_id, None)
             core.driver.ring()
-
-    def never_sent(self, started: Mapping[str, tuple[Target, int]]) -> Verb[None]:
-        """Record that attempts which were begun and never sent did nothing. Else somebody would be asked about them."""
-        for call_id, (target, attempt) in started.items():
-            if target.policy not in REPEATABLE:
-                word = e.ToolResolved(call_id, attempt, "did_not_happen")
-                with suppress(f.Stop, AppendRefused, StoreError):
-                    yield from self.core.commit(Append((word,)))
 
     def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Sent]:
         """Send the call once."""
@@ -148,9 +158,10 @@ class Sender:
         if cut or late is not None:
             entry.cuts.add(recorded.at)
         again = bool(getattr(events[-1], "again", False)) and late is None
-        if not again:  # else nobody is told of it, and nobody must wait for that
+        lost = bool(getattr(events[-1], "lost", False))
+        if not (again or lost):  # else nobody is told of it, and nobody must wait for that
             entry.script.append(ScriptItem(recorded.at, "tell", call_id, 0))
-        return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled)
+        return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled, lost)
 
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
         """What the hook of a tool says of a call now."""
@@ -282,11 +293,12 @@ class Sender:
             if not isinstance(error, self.core.driver.cancellation):
                 raise error
             error = f.cancelled_call(target.name)
-        word = None if isinstance(error, f.DidNotHappen) or ended.cut else target.word(copy.deepcopy(args), call_id)
+        nothing = target.tool.did_nothing(error) if isinstance(target, ToolTarget) else False
+        word = None if nothing or ended.cut else target.word(copy.deepcopy(args), call_id)
         if word is not None and word[0] == "happened":
             event, _ = target.completed(call_id, attempt, word[1], cut=cut)
             return [event], None, "happened"
-        void = isinstance(error, f.DidNotHappen) or word is not None
+        void = nothing or word is not None
         failed = self._failed(target, call_id, attempt, error, call, cut=cut, void=void, dropped=ended.cut == "cancel")
         return [failed], self._told(failed, error), "did_not_happen" if void else "unknown"
 
@@ -294,10 +306,13 @@ class Sender:
         """An end that can't be stored as it is, with nothing in it but why; and what the agent is told."""
         why, _ = f.error_of(error)
         match event:
+            case e.ToolCompleted() if target.policy == "idempotent":
+                why = {"type": why["type"], "message": unstored(why)}
+                bare: Event = target.failed(event.call_id, event.attempt, why, cut=event.cut)
             case e.ToolCompleted():
                 return [replace(event, result=None, result_error=why)], f.unusable(target.name, why)
             case e.ToolFailed():
-                bare: Event = replace(event, error=why)
+                bare = replace(event, error=why)
             case e.ModelFailed() | e.ModelCompleted():
                 bare = e.ModelFailed(
                     event.call_id, event.attempt, why, transient=False, cut=getattr(event, "cut", False)
@@ -312,7 +327,8 @@ class Sender:
     ) -> Event:  # fmt: skip
         """Return the same for a failure. It is tried again within the ask if it is transient and can't happen twice.
 
-        `paid`: an answer as it came.
+        One that proves nothing, of a call that may not be made again, is told to nobody: engine.md H15. But for one
+        whose asker was cancelled: that is what he was told. `paid`: an answer as it came.
         """
         stored, transient = f.error_of_body(error)
         if (trace := f.trace_of(error)) is not None:
@@ -321,6 +337,8 @@ class Sender:
         safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or lives
         again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
         event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
+        if isinstance(event, e.ToolFailed) and not (void or safe or cut):
+            return replace(event, lost=True)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
             if isinstance(paid, e.ModelCompleted):
                 return replace(event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id)
@@ -339,7 +357,7 @@ class Sender:
             word = "unknown"
             if ended.error is None:
                 word = "happened"
-            elif isinstance(ended.error, f.DidNotHappen):
+            elif isinstance(target, ToolTarget) and target.tool.did_nothing(ended.error):
                 word = "did_not_happen"
         if word == "unknown" or target.policy == "model":
             return

@@ -22,6 +22,7 @@ from runjournal.log.limits import (
     date_near_days,
     money_digits_max,
     name_chars_max,
+    request_parts_max,
     stamp_min_s,
     stamp_near_days,
     usage_bytes_max,
@@ -102,12 +103,17 @@ class ToolTarget:
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         return self.tool.invoke(args, key, tx)
 
-    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, None]:
-        """Return the event of the outcome. If the result can't be stored, the event says so in its place."""
+    def completed(self, call_id: str, attempt: int, value: Any, *, cut: bool) -> tuple[Event, BaseException | None]:
+        """Return the event of the outcome. If the result can't be stored, the event says so in its place.
+
+        Of a tool that may be called again that is a failure, which the agent is told of: nothing is lost by it.
+        """
         try:
             return e.ToolCompleted(call_id, attempt, plain(value), cut=cut), None
         except Exception as error:  # noqa: BLE001 - whatever a value does when it is looked at: it has happened
-            return e.ToolCompleted(call_id, attempt, result_error=error_of(error)[0], cut=cut), None
+            why = error_of(error)[0]
+            told = Failed(why["type"], unstored(why)) if self.policy == "idempotent" else None
+            return e.ToolCompleted(call_id, attempt, result_error=why, cut=cut), told
 
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
@@ -130,6 +136,12 @@ class ToolTarget:
         except Exception:  # noqa: BLE001 - it says unknown, by rule
             return None
         return None
+
+
+def unstored(error: Error) -> str:
+    """Return what the agent is told of a result that can't be stored, of a tool that may be called again."""
+    why = str(error["message"]).removesuffix("; nothing was written")
+    return f"the result can't be stored: {why}. Let the tool return plain JSON values"
 
 
 def today(target: Target, *, hook: bool = True) -> ToolToday:
@@ -214,9 +226,11 @@ class ModelTarget:
 
         It holds the request as a digest: the answer must come back, the question is asked anew.
         """
+        asked = shape(args, clock.now())
         return e.ModelStarted(
-            call_id, self.name, digest(args), digest(shape(args, clock.now())), attempt, self.provider, self.fingerprint
-        )
+            call_id, self.name, digest(args), digest(asked), attempt, self.provider, self.fingerprint,
+            parts=parts_of(asked["request"]),
+        )  # fmt: skip
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         """Ask the model."""
@@ -316,6 +330,28 @@ def _is_stamp(number: float, now: datetime) -> bool:
 def digest(value: Json) -> str:
     """Return SHA-256, in hex, of a value's JSON with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def parts_of(request: Json) -> dict[str, Any]:
+    """Return the parts of a request, without its clocks, as short digests.
+
+    The parts are its keys, and the elements of a list under one: {"system": "9f86d081", "messages": ["2c26b46b", …]}.
+    Of a longer list than `request_parts_max` the rest is one part.
+    """
+    if not isinstance(request, dict):
+        return {"": _short_digest(request)}
+    return {key: _elements(value) for key, value in cast("dict[str, Json]", request).items()}
+
+
+def _elements(value: Json) -> Any:
+    if not isinstance(value, list):
+        return _short_digest(value)
+    first, rest = value[:request_parts_max], value[request_parts_max:]
+    return [*map(_short_digest, first), *([_short_digest(rest)] if rest else [])]
+
+
+def _short_digest(value: Json) -> str:
+    return digest(value)[:8]
 
 
 def storable(value: Any) -> Json:

@@ -13,14 +13,16 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from runjournal.log import events as e
+from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
+from runjournal.log.policies import REPEATABLE
 from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
-from .attempts import Sender
+from .attempts import LOST, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .script import Entry
@@ -129,21 +131,9 @@ class Caller:
                     entry.shared[call_id] = []
                     shared.append(call_id)
                 outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
-            live = [call_id for call_id in wanted if outcomes[call_id] is LIVE]
-            started: dict[str, int] = {}
-            try:
-                for call_id in live:
-                    started[call_id] = yield from self.sender.start(entry, call_id, *wanted[call_id][:2])
-                for call_id in live:
-                    target, args, _ = wanted[call_id]
-                    finish = self.sender.finish(entry, call_id, target, args, started.pop(call_id))
-                    outcomes[call_id] = yield from self._caught(finish)
-            except BaseException as error:
-                if not isinstance(error, f.Stop):
-                    yield from self.sender.never_sent(
-                        {call_id: (wanted[call_id][0], n) for call_id, n in started.items()}
-                    )
-                raise
+            for call_id, (target, args, _) in wanted.items():
+                if outcomes[call_id] is LIVE:
+                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))
         finally:
             for call_id in shared:
                 outcome = outcomes.get(call_id, LIVE)
@@ -199,13 +189,50 @@ class Caller:
         if isinstance(target, ToolTarget) and (mistake := self.names.claim(target.tool, entry.functions)) is not None:
             self.core.halt(mistake)
         call_id = own_key or self.free_id(entry, target.name, args)
+        if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE:
+            call_id = yield from self._equal(entry, target, args, call_id)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget):
             call_id = yield from self._request(entry, target, args, call_id)
+        if call_id not in self.core.state.calls.known:
+            asked = args.get("request") if isinstance(target, ModelTarget) else args
+            entry.unrecorded[target.name] = asked, entry.places.get(call_id, 0)
         entry.asked.add(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
+
+    def _equal(self, entry: Entry, target: ToolTarget, args: dict[str, Json], own_id: str) -> Verb[str]:
+        """Return which call this one is, of equal ones that may have happened: engine.md C10.
+
+        First those that this step has taken over, then its own, then the oldest one of another step of which nobody
+        knows, which this step takes over.
+        """
+        calls = self.core.state.calls
+        for call_id in calls.taken_over(entry.step):
+            if call_id not in entry.busy and self._same(calls.known[call_id], target, args):
+                return call_id
+        for call_id in calls.unknown_elsewhere(target.name, entry.step):
+            if call_id in entry.busy or not self._same(calls.known[call_id], target, args):
+                continue
+            if own_id in calls.known or self.core.lineage.effect(own_id) is not None:
+                return own_id
+            entry.busy[call_id] = target.name, ""  # before anything else is asked for
+            yield from self.core.append(e.ToolAdopted(call_id))
+            return call_id
+        return own_id
+
+    def _same(self, call: Call, target: ToolTarget, args: dict[str, Json]) -> bool:
+        """Return whether a recorded call is of this tool, with these args.
+
+        An argument that the record lacks and that has its default today is a parameter that the tool has got since.
+        """
+        recorded = self._args(call)
+        if call.tool != target.name or not isinstance(recorded, dict):
+            return False
+        tool = target.tool
+        mine = {name: value for name, value in args.items() if name in recorded or not tool.is_default(name, value)}
+        return args_sha256(mine) == args_sha256(cast("Json", recorded))
 
     def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
         call = self.core.state.calls.known.get(call_id)
@@ -267,18 +294,31 @@ class Caller:
         """Return the value, or raise what the agent is told."""
         while True:
             outcome = yield from self.recorded(entry, call_id, target, args)
-            if outcome is PERSON:
-                yield from self.wait_for(entry, call_id, "question")
-                continue
             if outcome is LIVE:
-                started = yield from self.sender.start(entry, call_id, target, args)
-                return (yield from self.sender.finish(entry, call_id, target, args, started))
-            return outcome
+                outcome = yield from self._made(entry, call_id, target, args)
+            if outcome is not PERSON:
+                return outcome
+            yield from self.wait_for(entry, call_id, "question")
 
-    def recorded(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
+    def _made(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
+        """Send a call, its intent directly before its body; return its value, or PERSON. Raises what the agent is told.
+
+        One whose failure proves nothing is judged as after a crash, but that its hook was asked just now.
+        """
+        outcome: Any = LIVE
+        while outcome is LIVE:
+            started = yield from self.sender.start(entry, call_id, target, args)
+            outcome = yield from self.sender.finish(entry, call_id, target, args, started)
+            if outcome is LOST:
+                outcome = yield from self.recorded(entry, call_id, target, args, asked=True)
+        return outcome
+
+    def recorded(
+        self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], *, asked: bool = False
+    ) -> Verb[Any]:
         """Return what the log has: history first, then what is known. Raises what the agent is told.
 
-        LIVE: send the call. PERSON: wait for a word.
+        LIVE: send the call. PERSON: wait for a word. `asked`: its hook has just said that it doesn't know.
         """
         core = self.core
         while True:
@@ -303,7 +343,7 @@ class Caller:
         if entry.script and (word := entry.word(call_id)) is not None:
             yield from self.order.turn(entry, word, call_id)
             self.order.tell(entry, word)
-        verdict = yield from self.verdict(call_id, target, args)
+        verdict = yield from self.verdict(call_id, target, args, asked=asked)
         if verdict == "run":
             return LIVE
         call = core.state.calls.known.get(call_id)
@@ -314,12 +354,24 @@ class Caller:
             return LIVE
         if verdict == "ask":
             return PERSON
-        failure = f.CallOutcomeUnknown(f"{target.name} ({call_id}) may have happened, and nobody knows")
+        failure = f.outcome_unknown(target.name, call_id, self._failure(call))
         stored, _ = f.error_of(failure)
-        self.order.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))
+        settled = verdict == "tell"
+        end = e.ToolFailed(call_id, call.attempt, stored, transient=False, settled=settled)
+        self.order.heard.add((yield from core.append(end)))
         raise failure
 
-    def verdict(self, call_id: str, target: Target | None, args: dict[str, Json]) -> Verb[Verdict]:
+    def _failure(self, call: Call) -> dict[str, Any] | None:
+        """Return the error that the newest attempt of a call ended with, whoever was told so; None if it has no end."""
+        event = self.core.lineage.event_at(call.value_seq) if call.value_seq and call.ended == call.attempt else None
+        if not isinstance(event, e.ToolFailed):
+            return None
+        told: dict[str, Any] | None = event.error.get("original")
+        return told if tells_unknown(event) else event.error
+
+    def verdict(
+        self, call_id: str, target: Target | None, args: dict[str, Json], *, asked: bool = False
+    ) -> Verb[Verdict]:
         """Return what becomes of a call now. If it has a hook, that has been asked, and what it said is on record."""
         call = self.core.state.calls.known.get(call_id)
         happened = self.core.lineage.effect(call_id) is not None
@@ -327,7 +379,7 @@ class Caller:
             return "recorded" if happened else "run"
         now = self.core.lineage.moment()
         # Of one that was cut and is still being made here no hook can know what it comes to.
-        tool = None if target is None else today(target, hook=not self.sender.bodies[call_id])
+        tool = None if target is None else today(target, hook=not (asked or self.sender.bodies[call_id]))
         verdict = judge(call, tool, now, happened=happened).verdict
         if verdict != "hook" or target is None or tool is None:
             return verdict
@@ -413,6 +465,7 @@ class Caller:
         known = core.state.approvals.known
         entry.asks[call_id] += 1  # before anything else: what waits for it to be asked for may be what it waits for
         if call_id not in known:
+            entry.unrecorded[what] = args, 0
             yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
         entry.asked.add(call_id)
         core.driver.settle()
@@ -430,10 +483,10 @@ class Caller:
 
     def _answer(self, call_id: str, args: dict[str, Json]) -> dict[str, Json]:
         answer = self.core.state.approvals.known[call_id]
-        if answer.decision not in ("approved", "edited"):
-            raise f.Rejected(str(answer.decision))
         event = self.core.lineage.event_at(answer.answered_seq or 0)
-        edited = event.args if isinstance(event, e.ApprovalResolved) else None
+        edited, note = (event.args, event.note) if isinstance(event, e.ApprovalResolved) else (None, None)
+        if answer.decision not in ("approved", "edited"):
+            raise f.Rejected(f"{answer.decision}: {note}" if note else str(answer.decision), note or "")
         return copy.deepcopy(args if edited is None else edited)
 
 

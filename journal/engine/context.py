@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import (
+    AsyncGenerator,
     Awaitable,
     Callable,
     Generator,
@@ -17,9 +18,9 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -32,6 +33,7 @@ from . import failures as f
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .commands import Verb
+from .core import Core
 from .parts import RunParts
 from .tools import Tool, looking
 
@@ -59,7 +61,7 @@ class PlanView:
 
     def set(self, tasks: Sequence[Task]) -> None:
         """Replace the whole plan."""
-        self._parts.note(e.PlanSet([plain(dict(task)) for task in tasks]))
+        self._parts.note(e.PlanSet([f.written("run.plan", dict(task)) for task in tasks]))
 
     def update(self, task: str | Task, status: str, note: str | None = None) -> None:
         """Set the status of a task: todo, doing, done or dropped."""
@@ -115,7 +117,7 @@ class MemoryView(MutableMapping[str, Json]):
         return given
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._parts.note(e.MemorySet(key, plain(value)))
+        self._parts.note(e.MemorySet(key, f.written(f"run.memory[{key!r}]", value)))
         self._parts.lent.forget(key)
 
     def __delitem__(self, key: str) -> None:
@@ -142,6 +144,24 @@ class MemoryView(MutableMapping[str, Json]):
     def reset(self) -> None:
         """Delete all keys."""
         self._parts.note(e.MemoryReset())
+
+
+class TurnVerbs(NamedTuple):
+    """What a turn of an agent's loop does with its run; what may wait is awaited, in plain threads too.
+
+    `call(tool, args)` returns the recorded JSON, whatever `into` would make of it. `together(works)` does some things
+    at the same time, where the driver can.
+    """
+
+    core: Core
+    input: Json
+    messages: Callable[[], list[Message]]
+    write: Callable[..., None]
+    step: Callable[[str], AbstractAsyncContextManager[StepBlock]]
+    model: Callable[[str, Json, Callable[[Json], Any], ModelOptions], Awaitable[Json]]
+    ask: Callable[[str, Mapping[str, Json]], Awaitable[dict[str, Json]]]
+    call: Callable[[Tool[..., Any], Mapping[str, Json]], Awaitable[Json]]
+    together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
 
 
 class Context:
@@ -182,7 +202,8 @@ class Context:
 
     def message(self, role: str, content: Json, *, message_id: str | None = None, raw: Json = None) -> None:
         """Append to the transcript: role is system, user, assistant or tool."""
-        self._parts.note(e.MessageAppended(role, plain(content), message_id, raw=plain(raw)))
+        content, raw = f.written("run.message", content), f.written("run.message, raw,", raw)
+        self._parts.note(e.MessageAppended(role, content, message_id, raw=raw))
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; return its text. A no-op if it is pinned already.
@@ -272,7 +293,11 @@ class Context:
     def _bound(
         self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Target, dict[str, Json], str]:
-        """Return a call of a tool as the engine takes it: the target, its args by name, its own key."""
+        """Return a call of a tool as the engine takes it: the target, its args by name, its own key.
+
+        Raises NotInStep, CallFailed for args that the tool doesn't take: no event says so, for the code says it again.
+        """
+        self._caller.entry()
         bound = tool.bind(args, kwargs)
         target = ToolTarget(tool)
         self._core.driver.check(target)
@@ -281,14 +306,31 @@ class Context:
     def _call(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verb[Any]:
         return self._caller.call(*self._bound(tool, args, kwargs))
 
+    def _parallel(self, asks: Sequence[tuple[Tool[..., Any], Mapping[str, Any]]]) -> Verb[list[Any]]:
+        """Make calls that are in flight together; those whose args the tool doesn't take are failures at once."""
+        unbound, bound = dict[int, f.CallFailed](), list[tuple[Target, dict[str, Json], str]]()
+        for place, (tool, kwargs) in enumerate(asks):
+            try:
+                bound.append(self._bound(tool, (), kwargs))
+            except f.CallFailed as failure:
+                unbound[place] = failure
+        outcomes = iter((yield from self._caller.parallel(bound)))
+        return [unbound[place] if place in unbound else next(outcomes) for place in range(len(asks))]
+
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
         target = ModelTarget(name, call, **how)
         self._core.driver.check(target)
         return self._caller.call(target, {"request": plain(request)})
 
-    async def _ask(self, action: str, key: str | int | None, reason: str, args: dict[str, Json]) -> dict[str, Json]:
-        """Ask a question; outside a step it is a step of its own."""
-        stored: dict[str, Json] = plain(args)
+    async def _ask(
+        self, action: str, key: str | int | None, reason: str, args: Mapping[str, Json] | None
+    ) -> dict[str, Json]:
+        """Ask a question; outside a step it is a step of its own. Raises WrongArgument for args without names."""
+        if args is not None and not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers aren't all typed
+            raise f.WrongArgument(
+                f"ask {action!r}: args is what is asked, by name: expected a dict, got {type(args).__name__}"
+            )
+        stored: dict[str, Json] = plain(dict(args or {}))
 
         async def answer() -> dict[str, Json]:
             return await self._core.drive(self._caller.ask(action, stored, tellable(reason)))
@@ -297,6 +339,33 @@ class Context:
             return await answer()
         given: dict[str, Json] = await self._do(f"ask {action}", key, answer)
         return given
+
+    # The loop of an agent.
+
+    def _turn_verbs(self) -> TurnVerbs:
+        """Return what `run.turn` does with this run."""
+        core = self._core
+
+        @asynccontextmanager
+        async def step(name: str) -> AsyncGenerator[StepBlock]:
+            with self._asked(name, None, repeat=True) as block:
+                yield block
+
+        async def model(name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Json:
+            return await core.drive(self._model(name, request, call, how))
+
+        async def use(tool: Tool[..., Any], args: Mapping[str, Json]) -> Json:
+            target, bound, own_key = self._bound(tool, (), args)
+            target.into = None
+            return await core.drive(self._caller.call(target, bound, own_key))
+
+        async def ask(action: str, args: Mapping[str, Json]) -> dict[str, Json]:
+            return await self._ask(action, None, "", args)
+
+        state = StateView(self._parts)
+        return TurnVerbs(
+            core, self.input, lambda: state.messages, self.message, step, model, ask, use, core.driver.together
+        )
 
     # The run's end.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -50,6 +50,13 @@ class Driver(Protocol):
         """Return what a function of the agent's returned, awaited if need be.
 
         Raises Mistake for what nobody would await.
+        """
+        ...
+
+    async def together(self, works: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        """Do some things at the same time, where a driver can; return what they came to, in order.
+
+        Raises what leaves one of them, once all are over.
         """
         ...
 

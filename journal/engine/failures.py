@@ -23,6 +23,7 @@ from runjournal.log.errors import (
 )
 from runjournal.log.limits import error_text_chars_max
 from runjournal.log.shapes import Name
+from runjournal.projections import shell
 
 
 class Transient(Exception):
@@ -64,24 +65,31 @@ class Told(JournalError):
 
 
 class Rejected(Told):
-    """A person said no, or nobody answered in time."""
+    """A person said no, or nobody answered in time. `note` is what the person said, "" if nothing."""
 
     code = "rejected"
+
+    def __init__(self, message: str = "", note: str = "") -> None:
+        super().__init__(message)
+        self.note = note
 
 
 class CallOutcomeUnknown(Told):
     """A call may have happened, and nobody knows.
 
-    It isn't a CallFailed: code that retries failures must not retry this.
+    It isn't a CallFailed: code that retries failures must not retry this. `original` is what the call raised, {type,
+    message}; None if its process died.
     """
 
     code = "call_outcome_unknown"
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", original: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
+        self.original = None if original is None else {name: original[name] for name in ("type", "message")}
         self.add_note(
             'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
-            "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it, journal.resolve"
+            "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it: `runjournal "
+            "questions` lists it, `runjournal resolve` answers it"
         )
 
 
@@ -127,7 +135,7 @@ def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
     why = str(error["message"]).removesuffix("; nothing was written")
     return ResultUnusable(
         f"{tool} has happened, but its result couldn't be stored: {why}. It is not made again; let the "
-        "tool give back plain JSON, and say what it was: journal.resolve(run_id, call_id, 'happened', result)"
+        "tool give back plain JSON, and say what it was: `runjournal resolve RUN CALL happened --result JSON`"
     )
 
 
@@ -201,6 +209,12 @@ class ResultUnstorable(Mistake):
     code = "result_unstorable"
 
 
+class ValueUnstorable(Mistake):
+    """A value of the working memory, of the plan or of a message can't be stored. Write plain JSON values."""
+
+    code = "value_unstorable"
+
+
 class WrongArgument(Mistake, InvalidArgument):
     """What a verb was given can't be on record: a name with a lone surrogate or a NUL, or one that is too long."""
 
@@ -225,17 +239,17 @@ class MemoryMutated(Mistake):
 class RunFailed(JournalError):
     """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run.
 
-    `answers` are the calls of the journal to make first: they say what became of what may have happened.
+    `answers` are the commands to type first: they say what became of what may have happened.
     """
 
     code = "run_failed"
 
     def __init__(self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[str] = ()) -> None:
         self.answers = list(answers)
-        say = "".join(f"say what became of it (journal.{answer}), then " for answer in self.answers)
+        say = "".join(f"say what became of it, `{answer}`, then " for answer in self.answers)
         super().__init__(
             f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; "
-            f"{say}journal.retry({run_id!r}) gives the id of a new run that goes on from here: run that one"
+            f"{say}`{shell.command('retry', run_id)}` makes a new run that goes on from here: run that one"
         )
         self.run_id = run_id
         self.cause = cause
@@ -249,9 +263,9 @@ class RunCancelled(JournalError):
 
 
 class RunWaiting(JournalError):
-    """The run waits; `waits` says for what: [{kind, id}]. Answer it, and run it again.
+    """The run waits; `waits` says for what: [{kind, id, action, args, reason, age_s}]. Answer it, and run it again.
 
-    `whats` are the same in words, `answers` the calls of the journal that answer them.
+    `whats` are the same in words, `answers` the commands that answer them. What isn't asked of a person has no action.
     """
 
     code = "run_waiting"
@@ -261,9 +275,9 @@ class RunWaiting(JournalError):
     ) -> None:
         self.whats, self.answers = list(whats), list(answers)
         named = "; ".join(self.whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
-        how = "; ".join(f"journal.{answer}" for answer in self.answers if answer)
+        how = "; ".join(f"`{answer}`" for answer in self.answers if answer)
         super().__init__(
-            f"run {run_id} waits for {named}. Answer ({how}), and run it again"
+            f"run {run_id} waits for {named}. Answer it, {how}, and run it again"
             if how
             else f"run {run_id} waits for {named}; answer, and run it again"
         )
@@ -340,6 +354,14 @@ def given_back(who: str, value: Any) -> Any:
         return plain(value)
     except (Unstorable, TooLarge) as error:
         raise ResultUnstorable(f"{who} gives back what can't be stored: {error}") from error
+
+
+def written(what: str, value: Any) -> Any:
+    """Return a value that the agent writes as the log will return it. Raises ValueUnstorable."""
+    try:
+        return plain(value)
+    except (Unstorable, TooLarge) as error:
+        raise ValueUnstorable(f"{what} can't be stored: {error}") from error
 
 
 def check_name(name: object, what: str) -> None:
@@ -427,8 +449,12 @@ def _error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
     }
     if isinstance(first, Rejected):
         stored["kind"] = "rejected"
+        if first.note:
+            stored["note"] = storable_text(first.note)
     if isinstance(first, CallOutcomeUnknown):
         stored["kind"] = "unknown"
+        if first.original is not None:
+            stored["original"] = first.original
     return stored, all(is_transient(leaf) for leaf in every)
 
 
@@ -439,7 +465,7 @@ def error_of_body(error: BaseException) -> tuple[dict[str, Any], bool]:
     another call.
     """
     stored, transient = error_of(error)
-    return {name: value for name, value in stored.items() if name != "kind"}, transient
+    return {name: value for name, value in stored.items() if name not in ("kind", "note")}, transient
 
 
 def untold(error: BaseException) -> dict[str, Any]:
@@ -474,10 +500,16 @@ def storable_text(text: str) -> str:
     return exact[:error_text_chars_max].encode("utf-8", "backslashreplace").decode()
 
 
+def outcome_unknown(tool: str, call_id: str, original: Mapping[str, Any] | None) -> CallOutcomeUnknown:
+    """Return what the agent is told of a call of which nobody knows; `original` is the error it ended with, if any."""
+    why = "" if original is None else f"; it raised {original['type']}: {original['message']}"
+    return CallOutcomeUnknown(storable_text(f"{tool} ({call_id}) may have happened, and nobody knows{why}"), original)
+
+
 def call_failure(error: dict[str, Any], *, transient: bool) -> Told:
     """Return a stored failure of a call as the agent is told of it."""
     if error.get("kind") == "unknown":
-        return CallOutcomeUnknown(error["message"])
+        return CallOutcomeUnknown(error["message"], error.get("original"))
     return CallFailed(error["type"], error["message"], transient=transient)
 
 
@@ -489,9 +521,9 @@ def step_failure(step: str, attempt: int, error: dict[str, Any], *, transient: b
     kind = error.get("kind")
     failure: Told
     if kind == "rejected":
-        failure = Rejected(error["message"])
+        failure = Rejected(error["message"], error.get("note", ""))
     elif kind == "unknown":
-        failure = CallOutcomeUnknown(error["message"])
+        failure = CallOutcomeUnknown(error["message"], error.get("original"))
     else:
         failure = StepFailed(error["type"], error["message"], transient=transient)
     failure.step, failure.attempt = step, attempt

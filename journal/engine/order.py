@@ -10,6 +10,7 @@ from runjournal.log.limits import left_out_wait_s
 from . import failures as f
 from .commands import Verb
 from .core import Core
+from .differing import what_differs
 from .script import Entry
 
 
@@ -56,24 +57,31 @@ class TellingOrder:
                     f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
                     "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
                     "`x = run.do(name, make)`; this step needs what was sent: "
-                    f"runjournal show {self.core.lineage.run_id} --calls"
+                    f"runjournal show {self.core.lineage.run_id} --calls{what_differs(self.core, entry, left)}"
                 )
             )
 
-    def nothing_left_out(self, entry: Entry, where: str, call_id: str, *, calls: bool = True) -> Verb[None]:
-        """Wait until all that is recorded has been asked for and told; then nothing may be left out."""
-        if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls):
+    def nothing_left_out(
+        self, entry: Entry, where: str, call_id: str, *, calls: bool = True, questions: bool = True, told: bool = True
+    ) -> Verb[None]:
+        """Wait until all that is recorded has been asked for and told; then nothing may be left out.
+
+        `told=False` waits for what was sent, and not until each end has been told.
+        """
+
+        def all_there() -> bool:
+            left = self.left_out(entry, calls=calls, questions=questions)
+            return self.driver.calm and not left and not (told and entry.before(float("inf")))
+
+        if all_there():
             self.core.alive()
             if self.core.blind:
                 self.core.stop_if_blind(where)
             return
         entry.held.add(call_id)
         try:
-            yield from self.core.until(
-                lambda: self.driver.calm and not self.left_out(entry, calls=calls) and not entry.before(float("inf")),
-                self.wait_s(),
-            )
-            self.stop_if_left_out(entry, where, calls=calls)
+            yield from self.core.until(all_there, self.wait_s())
+            self.stop_if_left_out(entry, where, calls=calls, questions=questions)
         finally:
             entry.held.discard(call_id)
             self.driver.ring()

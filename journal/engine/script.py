@@ -31,8 +31,9 @@ class Entry:
     """An execution of a step's body. `asked` is what it asked for; `busy` is what of that is in flight or was returned.
 
     `functions` are those of its tools, by name; `places` says of each model call which one it is, from 1, in the order
-    in which they were asked for first; `stands`, of a request that differs from a recorded one in its clocks, which one
-    that is.
+    in which they were asked for first; `unrecorded` is the newest ask of each tool, model and question that isn't on
+    record, its args or request and its place, for the text of a stop; `stands`, of a request that differs from a
+    recorded one in its clocks, which one that is.
     """
 
     step: str
@@ -47,6 +48,7 @@ class Entry:
     functions: dict[str, Any] = field(default_factory=dict[str, Any])
     places: dict[str, int] = field(default_factory=dict[str, int])
     stands: dict[str, str] = field(default_factory=dict[str, str])
+    unrecorded: dict[str, tuple[Any, int]] = field(default_factory=dict[str, tuple[Any, int]])
     flights: dict[str, Any] = field(default_factory=dict[str, Any])
     shared: dict[str, list[tuple[Any, BaseException | None]]] = field(
         default_factory=dict[str, list[tuple[Any, BaseException | None]]]
@@ -94,7 +96,7 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
             case e.ApprovalRequested():
                 _ask(script, needed, ends, at, event.approval_id)
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed():
-                if getattr(event, "again", False):
+                if getattr(event, "again", False) or getattr(event, "lost", False):
                     continue
                 _ask(script, needed, ends, at - 1, event.call_id)  # one without a start told that nobody knows
                 ends[event.call_id] += 1

@@ -23,16 +23,28 @@ import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CellType
-from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
-from runjournal.log.errors import InvalidArgument
-from runjournal.log.policies import TOOL_POLICIES, ToolPolicy
+from runjournal.log.errors import InvalidArgument, Unstorable
+from runjournal.log.policies import ON_UNKNOWN, TOOL_POLICIES, ToolPolicy
 from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 
-from .failures import NotInRun, SameName, ToolUsesRun
+from .failures import CallFailed, DidNotHappen, NotInRun, SameName, ToolUsesRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -148,7 +160,8 @@ class Tool(Generic[P, R_co]):
     key: str = ""
     key_ttl_s: float = 24 * 3600.0
     reconcile: Callable[[dict[str, Json], str], Word | None] | None = None
-    on_unknown: str = "fail"
+    on_unknown: str = "ask"
+    not_sent: tuple[type[Exception], ...] = ()
     into: Callable[[Json], Any] | None = None
     instance: Any = field(default=None, repr=False)
 
@@ -182,11 +195,11 @@ class Tool(Generic[P, R_co]):
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
         """Return the args by the names of the signature, defaults applied, as JSON: the call is identified by them.
 
-        Raises TypeError as the function itself would, Unstorable for what can't be stored, InvalidArgument for a method
-        of an object of which nothing says which one it is.
+        Raises CallFailed for args that the function doesn't take, Unstorable for what can't be stored, InvalidArgument
+        for a method of an object of which nothing says which one it is.
         """
         before, signature = self._before(), _signature(self.fn)
-        bound = signature.bind(*before, *args, **kwargs)
+        bound = bound_to(self.name, signature, before, args, kwargs)
         bound.apply_defaults()
         given = dict(bound.arguments)
         for name in (*list(signature.parameters)[: len(before)], KEY_PARAMETER):
@@ -225,6 +238,20 @@ class Tool(Generic[P, R_co]):
         own = () if self.instance is None else (self.instance,)
         return (*own, tx) if self.policy == "transactional" else own
 
+    def did_nothing(self, error: BaseException) -> bool:
+        """Return whether a failure says that the attempt did nothing: by `DidNotHappen`, or a class in `not_sent`."""
+        return isinstance(error, DidNotHappen) or type(error) in self.not_sent
+
+    def is_default(self, name: str, value: Json) -> bool:
+        """Return whether an argument is today's default of its parameter."""
+        parameter = _signature(self.fn).parameters.get(name)
+        if parameter is None or parameter.default is inspect.Parameter.empty:
+            return False
+        try:
+            return _sorted_json(plain(parameter.default)) == _sorted_json(value)
+        except Unstorable:
+            return False
+
     def _receiver(self) -> str:
         """The name of a method's first parameter."""
         return next(iter(_signature(self.fn).parameters))
@@ -240,6 +267,39 @@ class Tool(Generic[P, R_co]):
         if not key:
             raise InvalidArgument(f"{self.name}: the key {self.key!r} is empty for these arguments; nothing was sent")
         return key
+
+
+def bound_to(
+    name: str, signature: inspect.Signature, before: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Return the args of a call, bound to the signature of its tool behind what comes `before` them.
+
+    Raises CallFailed, in words that a language model that has made the args can mend them by.
+    """
+    try:
+        return signature.bind(*before, *args, **kwargs)
+    except TypeError as error:
+        why = error
+    parameters = list(signature.parameters.values())
+    own = [each for each in parameters[len(before) :] if each.name != KEY_PARAMETER]
+    named = [each for each in own if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = [each.name for each in named[len(args) :] if each.default is each.empty]
+    missing = [each for each in needed if each not in kwargs]
+    anything = any(each.kind is each.VAR_KEYWORD for each in own)
+    unknown = [] if anything else [each for each in kwargs if each not in {one.name for one in named} | {KEY_PARAMETER}]
+    said = [f"it has no parameter {_listed(unknown)}"] * bool(unknown) + [f"{_listed(missing)} is missing"] * bool(
+        missing
+    )
+    takes = [each.name if each.default is each.empty else f"{each.name} (may be left out)" for each in named]
+    raise CallFailed(
+        "TypeError",
+        f"{name} can't be called so: {', and '.join(said) or why}. It takes {', '.join(takes) or 'nothing'}. "
+        "Nothing was sent",
+    ) from None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(ascii(each)[:80] for each in names[:8])
 
 
 def receiver_id(name: str, instance: object) -> str | int:
@@ -285,6 +345,10 @@ def _same_value(one: object, other: object) -> bool:
 
 _EMPTY: Final = CellType()
 """A variable around a function that has no value yet."""
+
+
+def _sorted_json(value: Json) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 _known: dict[str, dict[tuple[str, str], Tool[..., Any]]] = {}
@@ -353,8 +417,13 @@ def _check(made: Tool[..., Any]) -> None:
         raise InvalidArgument(f"{made.name}: policy: expected one of {', '.join(TOOL_POLICIES)}, got {made.policy!r}")
     if made.read_only and made.policy != "idempotent":
         raise InvalidArgument(f"{made.name}: a read-only tool is idempotent; leave the policy out or say so")
-    if made.on_unknown not in ("fail", "ask"):
-        raise InvalidArgument(f"{made.name}: on_unknown: expected 'fail' or 'ask', got {made.on_unknown!r}")
+    if made.on_unknown not in ON_UNKNOWN:
+        expected = ", ".join(map(repr, ON_UNKNOWN))
+        raise InvalidArgument(f"{made.name}: on_unknown: expected one of {expected}, got {made.on_unknown!r}")
+    failures = cast("object", made.not_sent)  # callers aren't all typed
+    for each in cast("tuple[object, ...]", failures if isinstance(failures, tuple) else (failures,)):
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise InvalidArgument(f"{made.name}: not_sent: expected a tuple of classes of exceptions, got {each!r}")
     if made.policy == "keyed" and KEY_PARAMETER not in parameters:
         raise InvalidArgument(f"{made.name}: a keyed tool takes a parameter `{KEY_PARAMETER}`, and passes it on")
     if made.policy == "transactional" and (made.is_async or "tx" not in parameters):
@@ -392,7 +461,8 @@ def tool(
     key: str | None = None,
     key_ttl_s: float = 24 * 3600.0,
     reconcile: Callable[[dict[str, Json], str], Word | None] | None = None,
-    on_unknown: Literal["fail", "ask"] = "fail",
+    on_unknown: Literal["ask", "fail", "tell"] = "ask",
+    not_sent: tuple[type[Exception], ...] = (),
     into: Callable[[Json], Any] | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -416,10 +486,13 @@ def tool(
     `timeout_s` bounds a call in seconds: then it fails as a TimeoutError, and may have happened. The body of a plain
     function goes on in its thread, and says later what became of it. `key="order-{order_id}"` names the call by its
     arguments, once in the whole scope of a run. `reconcile(args, key)` asks the world what became of a call:
-    ("happened", result), ("did_not_happen", None) or ("unknown", None). `on_unknown` says what to do where nobody
-    knows: "fail" raises CallOutcomeUnknown, "ask" lets the run wait for a person. `into`, a class of yours, is what the
-    recorded JSON is turned into. `name` is what the log calls the tool: a run that calls two functions by one name is
-    stopped with SameName.
+    ("happened", result), ("did_not_happen", None) or ("unknown", None). `not_sent` names the failures after which
+    nothing was done for sure, as after `DidNotHappen`; exactly these classes count, none derived from them. Whatever
+    else leaves an unsafe tool proves nothing. `on_unknown` says what to do where nobody knows, live as after a crash:
+    "ask" lets the run wait for a person, and the agent never hears of it; "fail" raises CallOutcomeUnknown, each time
+    it asks; "tell" raises it once, and a call that is asked for again is sent again (a shell, whose commands fail all
+    day). `into`, a class of yours, is what the recorded JSON is turned into. `name` is what the log calls the tool: a
+    run that calls two functions by one name is stopped with SameName.
 
     A method says on which object it was called by that object's `runjournal_id`, which is then one of its arguments.
     """
@@ -427,6 +500,8 @@ def tool(
         if text == "":  # pyright: ignore[reportUnnecessaryComparison] - callers aren't all typed
             raise InvalidArgument(f"{given}: it is empty; leave it out where there is none")
     how = {given: value for given, value in how.items() if (given, value) != ("key", None)}
+    if isinstance(how.get("not_sent"), type | list):
+        how["not_sent"] = tuple(how["not_sent"]) if isinstance(how["not_sent"], list) else (how["not_sent"],)
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
         chosen = ("idempotent" if read_only else "unsafe") if policy is None else policy

@@ -4,10 +4,12 @@ The engine acts on it. `recover`, the recovery before the agent is called and `r
 rule that fits counts (docs/explanation/recovery.md has the table):
 
 1. its outcome is known: `recorded`, it is returned;
-2. no attempt may have happened, since the call is repeatable or every attempt said that it did nothing: `run`;
+2. no attempt may have happened, since the call is repeatable or every attempt said that it did nothing; or the agent
+   was told that nobody knows, and that was the word: `run`;
 3. the tool has a hook: `hook`, which is asked; if it doesn't know, the rules below count;
 4. `keyed`, then and now, and its key lives: `run`, under the same key, which the receiver dedupes by;
-5. nobody knows, and nobody has said so yet: `ask` a person, or `fail`, as `on_unknown` says.
+5. nobody knows: a person is asked (`ask`), unless he has said that he doesn't know either; or the agent is told, each
+   time it asks (`fail`) or once (`tell`), as `on_unknown` says.
 
 What was recorded of a call counts as strictly as the tool of today: a key is of no use to a tool that no longer passes
 it on, and an attempt of an unsafe tool stays one. A tool that isn't known here is judged by what was recorded alone.
@@ -24,8 +26,8 @@ from runjournal.log.owner import Moment
 from runjournal.log.policies import EFFECT_FREE
 from runjournal.projections.calls import Call
 
-Verdict = Literal["recorded", "run", "hook", "ask", "fail"]
-UNDECIDED: tuple[Verdict, ...] = ("hook", "ask", "fail")
+Verdict = Literal["recorded", "run", "hook", "ask", "fail", "tell"]
+UNDECIDED: tuple[Verdict, ...] = ("hook", "ask", "fail", "tell")
 """The verdicts of a call that isn't sent again before a hook or a person has said what became of it."""
 
 
@@ -80,12 +82,15 @@ def judge(call: Call, tool: ToolToday | None, now: Moment, *, happened: bool = F
         if call.policy == "transactional":
             return Judgement("run", "its effect commits with its record, and there is none")
         return Judgement("run", "every attempt is known to have done nothing")
+    if call.settled:
+        return Judgement("run", "the agent was told that nobody knows, and its tool says that this is enough")
     if tool is not None and tool.hook:
         return Judgement("hook", "it may have happened, and its tool has a hook that can tell")
     if key_lives(call, now) and (tool is None or tool.policy == "keyed"):
         return Judgement("run", f"the receiver does it once for its key, which lives until {call.key_expires_at}")
-    asks = (tool.on_unknown if tool is not None else call.on_unknown) == "ask"
-    return Judgement("ask" if asks and call.status != "unknown" else "fail", _why_unknown(call, now))
+    on_unknown = tool.on_unknown if tool is not None else call.on_unknown
+    verdict: Verdict = "tell" if on_unknown == "tell" else "ask" if on_unknown == "ask" and not call.said else "fail"
+    return Judgement(verdict, _why_unknown(call, now))
 
 
 def key_lives(call: Call, at: Moment) -> bool:

@@ -79,7 +79,7 @@ CALL_ENDS: Final = frozenset({"model.completed", "model.failed", "tool.completed
 NEEDS_FACTS: Final = (
     CALL_STARTS
     | CALL_ENDS
-    | {"tool.dispatched", "tool.resolved", "approval.requested", "approval.resolved"}
+    | {"tool.dispatched", "tool.adopted", "tool.resolved", "approval.requested", "approval.resolved"}
     | {"run.waiting", "signal.received", "child.finished"}
 )
 """Types that can't be judged by the head alone, or may wake the run."""
@@ -286,8 +286,8 @@ def _check_facts(head: Head, event: Event, scene: Scene) -> None:
                 raise CallEnded(
                     f"run {head.run_id}: call {event.call_id} has happened; its recorded result is the answer"
                 )
-        case e.ToolFailed() if tells_unknown(event):
-            call = facts.call_facts(event.call_id)  # the agent was told that nobody knows: no outcome
+        case e.ToolAdopted() | e.ToolFailed() if isinstance(event, e.ToolAdopted) or tells_unknown(event):
+            call = facts.call_facts(event.call_id)  # that the agent was told that nobody knows is no outcome
             if call is None or not call.unresolved:
                 raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known")
         case e.ModelCompleted() | e.ModelFailed() | e.ToolCompleted() | e.ToolFailed():

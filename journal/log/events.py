@@ -19,7 +19,7 @@ from .base import UnreadableEvent as UnreadableEvent
 from .base import builtin
 from .base import register as register
 from .base import registered as registered
-from .policies import POLICIES, RELAXED_STARTS
+from .policies import ON_UNKNOWN, OUTCOMES, POLICIES, RELAXED_STARTS
 
 Obj: TypeAlias = dict[str, Any]
 Name: TypeAlias = Annotated[str, s.Name()]
@@ -45,8 +45,6 @@ CAUSES: Final = (
     "expired",
 )
 STEP_KINDS: Final = ("once", "repeat", "do")
-ON_UNKNOWN: Final = ("fail", "ask")
-OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
 
@@ -252,6 +250,7 @@ class ModelStarted(Event):
     prompt_fingerprint: str | None = None
     params: Json = None
     place: Annotated[int | None, s.Whole(1)] = None
+    parts: Obj | None = None
 
 
 @builtin
@@ -336,7 +335,11 @@ class ToolCompleted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ToolFailed(Event):
-    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt."""
+    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt.
+
+    `lost`: the agent wasn't told, and the call is judged as after a crash. `settled`: the agent was told that nobody
+    knows, and that was the word about all attempts so far.
+    """
 
     TYPE: ClassVar[str] = "tool.failed"
     call_id: Name
@@ -347,6 +350,17 @@ class ToolFailed(Event):
     again: bool = False
     cut: bool = False
     retry_at: Time | None = None
+    lost: bool = False
+    settled: bool = False
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class ToolAdopted(Event):
+    """The open step asks for what may have happened in another one: from now on that call is its own."""
+
+    TYPE: ClassVar[str] = "tool.adopted"
+    call_id: Name
 
 
 @builtin

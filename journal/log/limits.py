@@ -124,6 +124,12 @@ link_digest_chars: Final = 12
 """Characters of that digest."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
+request_parts_max: Final = 64
+"""Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+differences_told_max: Final = 5
+"""Of what differs between what is on record and what is asked for today, so many places are named."""
+differing_text_chars_max: Final = 60
+"""A value that differs is cut to this where it is named."""
 error_text_chars_max: Final = 20_000
 """The type, the message and the traceback of an error are each cut to this: no error is too long to be on record."""
 money_digits_max: Final = 18

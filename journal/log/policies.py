@@ -14,6 +14,12 @@ TOOL_POLICIES: Final[tuple[ToolPolicy, ...]] = get_args(ToolPolicy)
 POLICIES: Final = ("transactional", "idempotent", "keyed", "outbox", "unsafe")
 """What a tool may be, as its events say it."""
 
+ON_UNKNOWN: Final = ("ask", "fail", "tell")
+"""What becomes of a call that may have happened, where nobody knows."""
+
+OUTCOMES: Final = ("happened", "did_not_happen", "retry", "unknown")
+"""What somebody says of such a call."""
+
 STRICTNESS: Final = ("idempotent", "transactional", "keyed", "outbox", "unsafe")
 """The same, by how much is known of an attempt whose outcome was lost, the most first."""
 

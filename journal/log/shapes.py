@@ -247,8 +247,15 @@ TIME: Final = Text(
     "a UTC time such as 2026-11-29T13:28:05.123456Z",
 )
 DIGEST: Final = Text(r"[0-9a-f]{64}", "a SHA-256 in hex")
+RAISED: Final = Fields({"type": Text(), "message": Text()})
 ERROR: Final = Fields(
-    {"type": Text(), "message": Text()}, {"kind": OneOf(("rejected", "unknown")), "traceback": Text()}
+    {"type": Text(), "message": Text()},
+    {
+        "kind": OneOf(("rejected", "unknown")),
+        "note": Text(),
+        "traceback": Text(),
+        "original": RAISED,
+    },
 )
 USAGE: Final = Fields(
     {"input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole()},

@@ -25,7 +25,8 @@ from runjournal.log.tables import DERIVED, INDEX
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
 from runjournal.projections.findings import Finding as Finding
-from runjournal.projections.findings import command, finding, show_events, shown
+from runjournal.projections.findings import finding, shown
+from runjournal.projections.shell import command, show_events
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
 from runjournal.writing.checkpoints import fold_name, seal, unseal

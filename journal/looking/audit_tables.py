@@ -21,8 +21,9 @@ from runjournal.log.limits import int_max
 from runjournal.log.store import Effect, Import, StepEnd, Store, Unknown
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
-from runjournal.projections.findings import Finding, Severity, command, finding, show_calls, show_events, shown
+from runjournal.projections.findings import Finding, Severity, finding, shown
 from runjournal.projections.index import Rows
+from runjournal.projections.shell import command, show_calls, show_events
 from runjournal.writing import folding
 from runjournal.writing.checkpoints import hash_at
 

@@ -134,7 +134,7 @@ class Appender:
         return self._commit(made, durable=True)[0]
 
     def _commit(
-        self, made: tuple[Batch, ...] | Callable[[Transaction], tuple[Batch, ...]], *, durable: bool
+        self, made: Iterable[Batch] | Callable[[Transaction], Iterable[Batch]], *, durable: bool
     ) -> list[list[RecordedEvent]]:
         appends: list[_Append] = []
         sealed: list[tuple[Key, RunState, Checkpoint]] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from model.lab import Lab
 
-UNKNOWN = re.compile(r"[\w ]+ \(([^()\"]+)\) may have happened, and nobody knows")
+UNKNOWN = re.compile(r"[\w ]+ \(([^()\"]+)\) may have happened, and nobody knows(; it raised \w+: [\w ]+)?")
 SAID = {
     "run.queued": ("link", "again"),
     "run.waiting": ("for",),
@@ -22,7 +22,8 @@ SAID = {
     "model.failed": ("call_id", "attempt", "error", "again"),
     "tool.started": ("call_id", "tool", "policy", "attempt", "args"),
     "tool.completed": ("call_id", "attempt", "result"),
-    "tool.failed": ("call_id", "attempt", "error", "did_not_happen", "again"),
+    "tool.failed": ("call_id", "attempt", "error", "did_not_happen", "again", "lost", "settled"),
+    "tool.adopted": ("call_id",),
     "tool.resolved": ("call_id", "attempt", "outcome", "result", "late"),
     "message.appended": ("role", "content"),
     "memory.set": ("key", "value"),

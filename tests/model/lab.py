@@ -14,6 +14,7 @@ from typing import Any
 from model.programs import OWN, POLICIES, Program
 
 COUNTS: Counter[str] = Counter()  # what was really tried
+CALL_EVENTS = ("tool.started", "tool.completed", "tool.failed", "tool.resolved")  # what they say is of one attempt
 
 
 class Lab:
@@ -190,7 +191,7 @@ class Lab:
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = run.ask(question, x=x)
+                        args = run.ask(question, args={"x": x})
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise
@@ -229,7 +230,7 @@ class Lab:
         got: list[Any] = []
         for i, (name, ops, how) in enumerate(self.program.steps):
             if how == "fallback":
-                got.append(run.ask("go on?", key=i, x=3))
+                got.append(run.ask("go on?", args={"x": 3}, key=i))
             for _ in range(3):
                 try:
                     got.append(run.do(f"{name}{i}", lambda: self.body(run, ops) or len(run.context["messages"])))
@@ -396,7 +397,7 @@ class Lab:
         maybe: dict[str, set[int]] = {}
         known = set()
         line = [log for id, log in self.store.log.items() if self.store.state(id).scope == scope]
-        for event in (e for log in line for e in log if e.type.startswith("tool.")):
+        for event in (e for log in line for e in log if e.type in CALL_EVENTS):
             id, attempt = event.data["call_id"], event.data["attempt"]
             if event.type == "tool.started" and event.data["policy"] in ("keyed", "unsafe"):
                 maybe.setdefault(id, set()).add(attempt)
@@ -514,7 +515,7 @@ class AsyncLab(Lab):
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = await run.ask(question, x=x)
+                        args = await run.ask(question, args={"x": x})
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise
@@ -549,7 +550,7 @@ class AsyncLab(Lab):
         got: list[Any] = []
         for i, (name, ops, how) in enumerate(self.program.steps):
             if how == "fallback":
-                got.append(await run.ask("go on?", key=i, x=3))
+                got.append(await run.ask("go on?", args={"x": 3}, key=i))
             for _ in range(3):
                 try:
                     got.append(await run.do(f"{name}{i}", lambda: self.length(run, ops)))

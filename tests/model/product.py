@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -32,7 +33,7 @@ from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.driver import Driver
 from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import Tool as ProductTool
-from runjournal.engine.tools import call_key
+from runjournal.engine.tools import bound_to, call_key
 from runjournal.journal import Journal as Product_
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -159,7 +160,7 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.ModelCompleted():
             return {"call_id": event.call_id, "attempt": event.attempt, "result": event.response}
         case e.ToolFailed() | e.ModelFailed():
-            keys = ("call_id", "attempt", "again", "did_not_happen")
+            keys = ("call_id", "attempt", "again", "did_not_happen", "lost", "settled")
             data = {key: getattr(event, key, False) for key in keys}
             return data | {"error": _error(event.error, event.transient)}
         case e.PlanSet():
@@ -436,10 +437,15 @@ class LabTool(ProductTool[..., Any]):
             key_ttl_s=tool.ttl,
             reconcile=tool.find,
             on_unknown=tool.on_unknown,
+            not_sent=tool.not_sent,
         )
         self.log = log
+        self.takes = tool.takes
 
     def bind(self, args: Any, kwargs: Any) -> Any:
+        if self.takes:
+            named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in self.takes]
+            bound_to(self.name, inspect.Signature(named), (), args, kwargs)
         return plain(dict(kwargs))
 
     def invoke(self, args: Any, key: str, tx: Any = None) -> Any:
@@ -623,8 +629,8 @@ class Journal:
     def resolve(self, run_id: str, call_id: str, outcome: str, result: Any = None) -> None:
         self.log.resolve(run_id, call_id, outcome, result)  # type: ignore[arg-type]
 
-    def answer(self, run_id: str, approval_id: str, decision: str, args: Any = None) -> None:
-        self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args)], expect=None)
+    def answer(self, run_id: str, approval_id: str, decision: str, args: Any = None, note: str | None = None) -> None:
+        self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args, note)], expect=None)
 
     def signal(self, run_id: str, payload: Any) -> None:
         self.log.signal(run_id, "lab", payload)

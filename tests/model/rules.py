@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,17 @@ def crash_at(lab: Lab, where: str, nth: int = 1, kind: str = "crash") -> None:
             getattr(lab, kind)(here)
 
     lab.world.tick = watch  # type: ignore[method-assign]
+
+
+def ended_with_its_step_open(lab: Lab) -> Any:
+    """Let it die where it is about to, and end the run before anybody goes on with it."""
+    with suppress(lab.m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    lab.journal.cancel("r")
+    state = lab.journal.run(lab.agent, "r")
+    assert "cancelled" == state.status
+    return state
 
 
 def events_of(lab: Lab, prefix: str = "", run_id: str = "r") -> list[str]:
@@ -342,7 +354,7 @@ def test_to_be_stopped_for_code_is_no_progress(m: Any) -> None:
 @rule  # engine.md V10
 def test_only_what_stands_still_is_resumed(m: Any) -> None:
     """Not a run that has an owner, is queued, waits for a person, or has ended; and once is enough."""
-    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", x=3), refused()]))
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", args={"x": 3}), refused()]))
 
     def refused() -> None:
         with pytest.raises(m.Refused):
@@ -465,9 +477,7 @@ def test_what_was_told_stays_told(m: Any) -> None:
         with run.step("a"):
             try:
                 return use(run, lab, "unsafe")
-            except m.CallFailed:
-                with pytest.raises(m.CallOutcomeUnknown):
-                    use(run, lab, "unsafe")
+            except m.CallOutcomeUnknown:
                 return use(run, lab, "keyed")
 
     lab = bench(m, agent, {("unsafe", 1): ["never"]}, on_unknown="fail")
@@ -565,12 +575,12 @@ def test_what_a_restart_was_told_stays_told_too(m: Any) -> None:
 @rule  # engine.md H1
 def test_what_was_told_of_a_key_of_its_own_stays_told_in_a_later_step(m: Any) -> None:
     """The step that heard of the unknown outcome is the one whose history it is."""
-    order = m.Tool("order", "unsafe", lambda args, key: 1 / 0, key="order-{id}")
+    order = m.Tool("order", "unsafe", lambda args, key: 1 / 0, None, "fail", key="order-{id}")
 
     def agent(run: Any) -> Any:
         for name in "ab":
             with suppress(m.StepDone), run.step(name):
-                with pytest.raises(m.CallOutcomeUnknown if name == "b" else m.CallFailed):
+                with pytest.raises(m.CallOutcomeUnknown):
                     run.call(order, id=7)
                 use(run, lab, "keyed")
 
@@ -622,14 +632,13 @@ def test_the_testimony_of_a_fenced_owner_reaches_the_line(m: Any) -> None:
 def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
     """The owner may still end the call itself."""
 
-    def agent(run: Any) -> Any:
-        with run.step("a"):
-            return run.call(
-                m.Tool("unsafe", "unsafe", lambda args, key: lab.journal.resolve("r", key, "did_not_happen"))
-            )
+    def send(args: Any, key: str) -> str:
+        with pytest.raises(m.Refused):
+            lab.journal.resolve("r", key, "did_not_happen")
+        return "sent"
 
-    lab = bench(m, agent)
-    assert lab.serve().output["error"]["type"] in ("Refused", "NotAllowed")
+    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("unsafe", "unsafe", send))))
+    assert {"output": "sent"} == lab.serve().output
 
 
 @rule  # engine.md L1
@@ -693,12 +702,9 @@ def test_a_word_and_a_cancel_by_the_name_of_a_line(m: Any) -> None:
 @rule  # engine.md L2
 def test_a_retry_enters_an_open_step_again(m: Any) -> None:
     """Nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
-    lab = bench(
-        m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]), on_unknown="fail"
-    )
+    lab = bench(m, lambda run: run.do("a", lambda: [lab.think(run, "q1", True), use(run, lab, "unsafe")]))
     crash_at(lab, "before tool.completed")
-    lab.serve()
-    (call,) = lab.store.state("r").unresolved()
+    (call,) = ended_with_its_step_open(lab).unresolved()
     lab.journal.resolve("r", call, "happened", "by hand")
     lab.journal.start("two", "retry", "r")
     assert {"output": ["answer 0 to q1", "by hand"]} == lab.serve("two").output
@@ -712,7 +718,7 @@ def test_an_old_yes_is_not_for_a_later_question(m: Any) -> None:
     def agent(run: Any) -> None:
         while (i := run.memory.get("i", 0)) < 3:
             with run.step("turn", repeat=True):
-                run.ask("go?", x=3)
+                run.ask("go?", args={"x": 3})
                 use(run, lab, "keyed", 3)
                 run.memory["i"] = i + 1
 
@@ -736,7 +742,7 @@ def test_a_stop_can_not_be_swallowed(m: Any) -> None:
     def agent(run: Any) -> str:
         with run.step("a"):
             with suppress(BaseException):
-                run.ask("ok?", x=3)
+                run.ask("ok?", args={"x": 3})
             with suppress(BaseException):
                 run.message("user", "went on")
             with suppress(BaseException):
@@ -840,7 +846,7 @@ def test_a_fork_begins_between_steps(m: Any) -> None:
     def agent(run: Any) -> Any:
         first = run.do("a", lambda: use(run, lab, "unsafe"))
         with run.step("b"):
-            run.message("user", run.ask("ok?", x=3))
+            run.message("user", run.ask("ok?", args={"x": 3}))
             use(run, lab, "unsafe", 2)
         return first
 
@@ -859,7 +865,7 @@ def test_a_fork_begins_between_steps(m: Any) -> None:
 @rule  # engine.md W1
 def test_the_first_answer_counts(m: Any) -> None:
     """R132, R133: a second one is refused, as is one after the end."""
-    lab = bench(m, lambda run: run.ask("ok?", x=1))
+    lab = bench(m, lambda run: run.ask("ok?", args={"x": 1}))
     (id,) = lab.journal.run(lab.agent, "r").waits
     lab.journal.answer("r", id, "edited", {"x": 2})
     with pytest.raises(m.Refused):
@@ -891,7 +897,7 @@ def test_a_stalled_owner_in_each_place(m: Any) -> None:
 @rule  # engine.md H2
 def test_the_table_of_what_a_recorded_call_gives_back(m: Any) -> None:
     """4 policies x 5 records x 2 situations."""
-    told = {"ok": "result", "never": "CallFailed", "did not happen": "CallFailed"}
+    failed = {"ok": "result", "never": "CallFailed", "did not happen": "CallFailed"}
     later = {("unsafe", "never"): "CallOutcomeUnknown"}  # whatever else failed is sent again and succeeds
 
     def outcome(fn: Callable[[], Any]) -> str:
@@ -915,11 +921,11 @@ def test_the_table_of_what_a_recorded_call_gives_back(m: Any) -> None:
 
         lab = bench(m, agent, {(policy, 1): [record]}, on_unknown="fail")
         lab.serve()
-        after = later.get((policy, record), "result")
-        expected = [told[record]] if entry == "again" else []
+        after, told = later.get((policy, record), "result"), later.get((policy, record), failed[record])
+        expected = [told] if entry == "again" else []
         expected += [after] if expected != ["result"] else []
         expected += [after] if expected == ["CallOutcomeUnknown"] else []
-        assert [[told[record]], expected] == heard, (policy, record, entry)
+        assert [[told], expected] == heard, (policy, record, entry)
     for policy, word in itertools.product(POLICIES, ["", "happened", "did_not_happen"]):
         lab = bench(m, lambda run, policy=policy: run.do("a", lambda: use(run, lab, policy)), on_unknown="ask")
         crash_at(lab, "before tool.completed" if word != "did_not_happen" else "before effect")
@@ -1047,7 +1053,7 @@ def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
     """Neither a step that doesn't look takes it, nor an entry that looked and isn't the one that completes."""
 
     def agent(run: Any) -> Any:
-        run.ask("go?", x=3)
+        run.ask("go?", args={"x": 3})
         return [run.do(name, lambda: run.signals() if next(lab.coins) else "blind") for name in "abc"]
 
     lab = bench(m, agent)
@@ -1061,7 +1067,7 @@ def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
 @rule  # engine.md S12
 def test_a_question_outside_a_step_is_a_step_of_its_own_name(m: Any) -> None:
     """A yes to `deploy` isn't the result of the step `deploy`."""
-    lab = bench(m, lambda run: [run.ask("deploy", x=3), run.do("deploy", lambda: "deployed")][1])
+    lab = bench(m, lambda run: [run.ask("deploy", args={"x": 3}), run.do("deploy", lambda: "deployed")][1])
     assert {"output": "deployed"} == lab.serve().output
 
 
@@ -1075,7 +1081,7 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
         use(run, lab, "unsafe")
 
     def agent(run: Any) -> list[str]:
-        acts = [lambda: run.ask("ok?", x=2), lambda: run.do("a", lambda: run.ask("ok?", x=2))]
+        acts = [lambda: run.ask("ok?", args={"x": 2}), lambda: run.do("a", lambda: run.ask("ok?", args={"x": 2}))]
         heard = []
         for act in [*acts, lambda: run.do("b", lambda: unknown(run))]:
             with pytest.raises((m.Rejected, m.CallOutcomeUnknown)) as caught:
@@ -1089,6 +1095,106 @@ def test_a_no_and_an_unknown_outcome_leave_a_step_as_themselves(m: Any) -> None:
     (call,) = lab.serve().unresolved()
     assert ["Rejected rejected"] * 2 + [f"CallOutcomeUnknown {call}"[:26]] == lab.serve().output["output"]
     assert 3 == len(lab.events("step.failed"))
+
+
+@rule  # engine.md C12
+def test_args_that_a_tool_does_not_take_are_told_of_and_nothing_is_sent(m: Any) -> None:
+    """A failure like any other, in a call and beside others; no event is written, and a crash changes nothing."""
+
+    def asked(run: Any) -> list[Any]:
+        wrong = [{"y": 1}, {}, {"x": 1, "y": 2}]
+        heard: list[Any] = []
+        for args in wrong:
+            try:
+                run.call(pay, **args)
+            except m.CallFailed as failure:
+                heard.append(failure.type)
+        outcomes = run.parallel((pay, wrong[0]), (pay, {"x": 2}), (pay, wrong[1]), (pay, {"x": 3}))
+        heard += [outcome.type if isinstance(outcome, m.CallFailed) else outcome.split(":")[1] for outcome in outcomes]
+        use(run, lab, "keyed")
+        return heard
+
+    for where in ("before effect", "after tool.completed", "before step.completed"):
+        lab = bench(m, lambda run: run.do("a", lambda: asked(run)), find=True)
+        pay = replace(lab.tools["unsafe"], takes=("x",))
+        crash_at(lab, where)
+        wrong = "TypeError"
+        assert [wrong, wrong, wrong, wrong, "2", wrong, "3"] == lab.serve().output["output"]
+        assert 1 == lab.crashes and 3 == len(lab.world.effects)
+        assert {"2", "3", "1"} == {str(event.data["args"]["x"]) for event in lab.events("tool.started")}
+
+
+@rule  # engine.md H10
+def test_a_result_that_cannot_be_stored_is_a_failure_of_a_tool_that_may_be_called_again(m: Any) -> None:
+    """It is recorded as a failure, told, live and after a crash, and not tried again by itself."""
+
+    def agent(run: Any) -> Any:
+        return run.do("a", lambda: [attempt(run), use(run, lab, "keyed")][0])
+
+    def attempt(run: Any) -> str:
+        try:
+            return str(run.call(look, x=1))
+        except m.CallFailed as failure:
+            return "transient" if failure.transient else "failed"
+
+    for where in ("after tool.failed", "before step.completed", "after step.completed"):
+        lab = bench(m, agent, find=True)
+        asked: list[Any] = []
+        look = replace(lab.tools["idempotent"], fn=lambda args, key, asked=asked: asked.append(key) or {object()})
+        crash_at(lab, where)
+        assert "failed" == lab.serve().output["output"]
+        assert (1, 1) == (lab.crashes, len(asked))
+        assert [False] == [event.data["again"] for event in lab.events("tool.failed")]
+
+
+@rule  # engine.md X3
+def test_a_value_of_the_memory_that_cannot_be_stored_is_a_mistake(m: Any) -> None:
+    """It fails nothing: the run is released, and mended code goes on where it was."""
+    values: list[Any] = [{object()}, "storable"]
+
+    def agent(run: Any) -> None:
+        if not run.done("a"):
+            with run.step("a"):
+                use(run, lab, "unsafe")
+                run.memory["x"] = values[0]
+
+    lab = bench(m, agent)
+    with pytest.raises(m.Mistake):
+        lab.journal.run(agent, "r")
+    assert "queued" == lab.store.state("r").status and [] == events_of(lab, "step.failed")
+    del values[0]
+    assert "completed" == lab.serve().status
+    assert {"x": "storable"} == lab.store.state("r").context["memory"] and 1 == len(lab.world.effects)
+
+
+@rule  # engine.md W4
+def test_a_no_has_the_persons_note(m: Any) -> None:
+    """An agent that tells a model why it was refused tells it the same after a crash: in a step, and behind one."""
+    note = "not today: no money"
+
+    def asked(run: Any) -> list[str]:
+        try:
+            run.ask("pay", args={"action": "x", "key": 1, "reason": "any name", "self": 2})
+        except m.Rejected as no:
+            return [str(no), no.note]
+        return []
+
+    def agent(run: Any) -> list[Any]:
+        heard = [run.do("a", lambda: [asked(run), use(run, lab, "unsafe")][0]), asked(run)]
+        run.do("end", lambda: use(run, lab, "unsafe", 2))
+        return heard
+
+    def refuse(run_id: str) -> None:
+        for id, question in lab.store.state(run_id).approvals.items():
+            if question["decision"] is None:
+                lab.journal.answer(run_id, id, "rejected", None, note)
+
+    for where in ("before step.completed", "after step.failed", "before run.completed"):
+        lab = bench(m, agent)
+        lab.people = refuse  # type: ignore[method-assign]
+        crash_at(lab, where)
+        assert [[f"rejected: {note}", note]] * 2 == lab.serve().output["output"], where
+        assert 2 == len(lab.world.effects) and 1 == lab.crashes
 
 
 @rule  # engine.md C4
@@ -1389,7 +1495,7 @@ def test_a_loop_that_fails_before_it_has_looked_fails(m: Any) -> None:
 @rule  # engine.md D3
 def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
     """It diverges at the second one; the same question in a new attempt of the step is another matter."""
-    lab = bench(m, lambda run: run.do("a", lambda: run.ask("deploy?", x=3, at=next(lab.clock))))
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("deploy?", args={"x": 3, "at": next(lab.clock)})))
     stopped(lab, m.StepDiverged)
     assert 1 == len(lab.events("approval.requested"))
 
@@ -1397,7 +1503,7 @@ def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
         for _ in range(2):
             with suppress(m.StepFailed), run.step("a"):
                 attempt = run.state.step["attempt"]
-                run.ask("deploy?", x=3, at=attempt)
+                run.ask("deploy?", args={"x": 3, "at": attempt})
                 use(run, lab, "unsafe", attempt)
                 if attempt == 1:
                     raise ValueError
@@ -1409,7 +1515,10 @@ def test_a_question_with_a_clock_is_not_asked_for_ever(m: Any) -> None:
 @rule  # engine.md D3
 def test_nothing_is_sent_in_place_of_a_question(m: Any) -> None:
     """A person was asked, and the step that is entered again acts without the answer: it is stopped before."""
-    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else run.ask("ok?", x=3)))
+    lab = bench(
+        m,
+        lambda run: run.do("a", lambda: use(run, lab, "unsafe") if next(lab.coins) else run.ask("ok?", args={"x": 3})),
+    )
     lab.coins = iter([0, 1, 0])
     stopped(lab, m.StepDiverged)
     assert not lab.events("tool.started")
@@ -1459,9 +1568,9 @@ def test_a_retry_tells_an_open_step_its_history(m: Any) -> None:
             except m.CallFailed:
                 return use(run, lab, "unsafe")
 
-    lab = bench(m, agent, {("keyed", 1): ["never"]}, on_unknown="fail")
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
     crash_at(lab, "before tool.completed")
-    *_, call = lab.serve().unresolved()
+    *_, call = ended_with_its_step_open(lab).unresolved()
     lab.journal.resolve("r", call, "happened", "by hand")
     lab.journal.start("two", "retry", "r")
     assert {"output": "by hand"} == lab.serve("two").output and 1 == len(lab.world.effects)
@@ -1715,7 +1824,7 @@ def test_an_attempt_that_did_nothing_frees_no_other(m: Any) -> None:
         lab.world.act("keyed", key, "sent")
         raise m.Transient("lost")
 
-    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("send", "keyed", send))))
+    lab = bench(m, lambda run: run.do("a", lambda: run.call(m.Tool("send", "keyed", send, None, "fail"))))
     assert "unsafe_in_flight" == lab.serve().output["cause"]
     assert (2, 1) == (len(tries), len(lab.world.effects))
 
@@ -1755,7 +1864,7 @@ def test_a_number_is_a_clock_from_ten_digits_on(m: Any) -> None:
 @rule  # engine.md C6
 def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
     """Its id is that of `ask <action>`, so that a tool of the same name and arguments is the first of its kind."""
-    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("unsafe", x=3), use(run, lab, "unsafe", 3)]))
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("unsafe", args={"x": 3}), use(run, lab, "unsafe", 3)]))
     lab.serve()
     (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
     assert m.key_of("r", "a", "ask unsafe", {"x": 3}) == asked.data["approval_id"]
@@ -1846,7 +1955,7 @@ def test_a_fork_counts_the_attempts_of_its_place(m: Any) -> None:
 @rule  # engine.md W6
 def test_a_cancelled_wait_is_ended_and_its_retry_asks_anew(m: Any) -> None:
     """Nothing need have come; the question that nobody answered is not the retry's."""
-    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", x=3)))
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", args={"x": 3})))
     assert "waiting" == lab.journal.run(lab.agent, "r").status
     lab.journal.cancel("r")
     assert "cancelled" == lab.journal.run(lab.agent, "r").status
@@ -1888,7 +1997,7 @@ def test_a_step_that_ends_and_a_wait_are_progress(m: Any) -> None:
                 raise ValueError(x)
 
     def waits(run: Any) -> None:
-        run.do("a", lambda: run.ask("ok?", x=3))
+        run.do("a", lambda: run.ask("ok?", args={"x": 3}))
 
     for agent, where, nth in (
         (completes, "after step.completed", (1, 1, 1, 1)),  # each counts from behind the one before it
@@ -2010,3 +2119,282 @@ def test_the_third_round_is_the_last(m: Any) -> None:
     lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")), {("idempotent", 1): ["late"] * 20})
     assert "failed" == lab.serve().status
     assert (3, 2) == (len(lab.events("step.failed")), len(lab.events("run.retry_scheduled")))
+
+
+# Same call, live ends, and who is asked about them.
+
+
+def sent(lab: Lab, policy: str = "unsafe", on_unknown: str = "ask", **how: Any) -> Callable[[Any], Any]:
+    """A call of the tool of a policy, with another on_unknown than the lab's own."""
+    tool = lab.m.Tool(policy, policy, lab.tool(policy), None, on_unknown, **how)
+    return lambda run, x=1: run.call(tool, x=x)
+
+
+def struck_everywhere(make: Callable[[dict[int, str]], Lab], judge: Callable[[Lab], None]) -> Lab:
+    """The run without a strike; and behind the same judge the run with a crash, two, or a stall at each boundary."""
+    base = make({})
+    base.serve()
+    judge(base)
+    for first in range(1, base.world.ticks + 1):
+        for plan in ({first: "crash"}, {first: "crash", first + 3: "crash"}, {first: "stall"}):
+            lab = make(plan)
+            lab.serve()
+            judge(lab)
+    return base
+
+
+@rule  # engine.md H15
+def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
+    """It timed out, with no crash at all: a person is asked, the agent goes on with what he says, nothing is sent."""
+    told: list[str] = []
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return call(run)
+            except Exception as failure:
+                told.append(type(failure).__name__)
+                raise
+
+    for policy, ends in (("unsafe", ["lost"]), ("unsafe", ["never"])):
+        lab = bench(m, agent, {(policy, 1): ends})
+        call = sent(lab)
+        assert "waiting" == lab.journal.run(agent, "r").status
+        (waits,) = lab.store.state("r").waits
+        assert [waits] == list(lab.store.state("r").unresolved())
+        lab.journal.resolve("r", waits, "happened", "by hand")
+        assert {"output": "by hand"} == lab.serve().output
+        assert (1, []) == (len(lab.events("tool.started")), told)
+
+
+@rule  # engine.md H15
+def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
+    """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
+    for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
+        lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("unsafe", 1): ["lost"]})
+        call = sent(lab)
+        lab.journal.run(lab.agent, "r")
+        lab.journal.resolve("r", *lab.store.state("r").waits, word, "by hand")
+        assert "completed" == lab.serve().status
+        assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
+
+
+@rule  # engine.md H15
+def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
+    """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
+
+    class Broken(ValueError): ...
+
+    for raised, asked in ((ValueError, False), (Broken, True), (OSError, True)):
+
+        def send(args: Any, key: str, raised: type[Exception] = raised) -> None:
+            raise raised("no")
+
+        tool = m.Tool("unsafe", "unsafe", send, not_sent=(ValueError,))
+        lab = bench(m, lambda run, tool=tool: run.do("a", lambda: run.call(tool, x=1)))
+        state = lab.journal.run(lab.agent, "r") if asked else lab.serve()
+        assert ("waiting" if asked else "failed") == state.status
+        assert asked == bool(state.unresolved())
+
+
+@rule  # engine.md H15
+def test_a_keyed_call_is_told_while_its_key_lives(m: Any) -> None:
+    """Sent again under its key it can't happen twice; once the key may be forgotten, a person is asked."""
+    for ttl, status in ((3600.0, "failed"), (0.0, "waiting")):
+        lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("keyed", 1): ["never"]})
+        call = sent(lab, "keyed", ttl=ttl)
+        assert status == lab.journal.run(lab.agent, "r").status
+
+
+@rule  # engine.md H15
+def test_an_agent_that_is_told_goes_its_second_way_live_and_after_a_crash(m: Any) -> None:
+    """`fail` and `tell`: whether it failed or the process died, the agent hears of it, and plan B works."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            try:
+                return call(run)
+            except m.CallOutcomeUnknown:
+                return f"plan B: {use(run, lab, 'keyed', 2)}"
+
+    for on_unknown, ends, where in itertools.product(
+        ("fail", "tell"), (["lost"], ["ok"]), ("before tool.completed", "before tool.failed", "never")
+    ):
+        lab = bench(m, agent, {("unsafe", 1): ends})
+        call = sent(lab, on_unknown=on_unknown)
+        lab.boot()
+        lab.tools["unsafe"] = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, on_unknown)
+        lab.boot()
+        crash_at(lab, where)
+        output = lab.serve().output["output"]
+        struck = where == ("before tool.completed" if ends == ["ok"] else "before tool.failed")
+        assert (ends == ["lost"] or struck) == output.startswith("plan B"), (on_unknown, ends, where)
+        assert 1 + output.startswith("plan B") == len(lab.world.effects)
+
+
+@rule  # engine.md H16
+def test_a_call_that_is_told_is_settled(m: Any) -> None:
+    """A shell whose commands fail all day: no question, nothing is blocked, and asked again it is sent again."""
+
+    def agent(run: Any) -> Any:
+        heard = []
+        for turn in "abc":
+            with run.step(turn):
+                try:
+                    heard.append(call(run))
+                except m.CallOutcomeUnknown:
+                    heard.append("unknown")
+        return heard[-1]
+
+    lab = bench(m, agent, {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="tell")
+    state = lab.serve()
+    assert ("completed", {}) == (state.status, state.unresolved())
+    assert 3 == len({event.data["call_id"] for event in lab.events("tool.started")})
+
+
+@rule  # engine.md C10
+def test_the_documented_loop_sends_nothing_twice(m: Any) -> None:
+    """A turn tells the model what failed, the model asks again in the next turn: it is the same call."""
+
+    def make(policy: str, on_unknown: str, ends: list[str], plan: dict[int, str]) -> Lab:
+        def agent(run: Any) -> Any:
+            while (i := run.memory.get("i", 0)) < 3:
+                with run.step("turn", repeat=True):
+                    try:
+                        out = call(run)
+                    except (m.CallFailed, m.CallOutcomeUnknown) as failure:
+                        out = type(failure).__name__
+                    run.message("tool", out)
+                    run.memory["i"] = 3 if out.startswith(policy) else i + 1
+            return [message["content"] for message in run.context["messages"]]
+
+        lab = bench(m, agent, {(policy, 1): ends}, plan)
+        lab.tools[policy] = m.Tool(policy, policy, lab.tool(policy), None, on_unknown)
+        lab.boot()
+        call = sent(lab, policy, on_unknown)
+        return lab
+
+    def once(lab: Lab) -> None:
+        assert len(set(lab.world.effects)) == len(lab.world.effects) <= 1
+        assert 1 == len({event.data["call_id"] for event in lab.events("tool.started")})
+
+    for on_unknown, output in (("ask", 1), ("fail", 3)):
+        base = struck_everywhere(lambda plan, on=on_unknown: make("unsafe", on, ["lost"], plan), once)  # type: ignore[misc]
+        assert output == len(base.store.state("r").output["output"])
+        assert 2 * (on_unknown == "fail") == len(base.events("tool.adopted"))
+    base = struck_everywhere(lambda plan: make("keyed", "ask", ["late", "late", "late", "lost"], plan), once)
+    assert 1 == len(base.events("tool.adopted"))
+
+
+@rule  # engine.md C10
+def test_which_call_is_taken_over(m: Any) -> None:
+    """First those that this step has taken over, then its own, then the oldest unknown one; all of equal args."""
+
+    def unknown(run: Any, x: int = 1) -> Any:
+        try:
+            return call(run, x)
+        except m.CallOutcomeUnknown:
+            return "unknown"
+
+    def agent(run: Any) -> Any:
+        heard = []
+        heard += run.do("a", lambda: [unknown(run)])
+        heard += run.do("b", lambda: [unknown(run, 2)])
+        heard += run.do("c", lambda: [unknown(run), unknown(run), unknown(run, 2), unknown(run, 3)])
+        return heard + run.do("d", lambda: [unknown(run, 3)])
+
+    def make(plan: dict[int, str]) -> Lab:
+        lab = bench(m, agent, {("unsafe", 1): ["lost"], ("unsafe", 2): ["never"]}, plan)
+        lab.tools["unsafe"] = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, "fail")
+        lab.boot()
+        nonlocal call
+        call = sent(lab, on_unknown="fail")
+        return lab
+
+    call: Any = None
+    base = make({})
+    base.serve()
+    first, second = (event.data["call_id"] for event in base.events("tool.started")[:2])
+    assert [first, second] == [event.data["call_id"] for event in base.events("tool.adopted")]
+    assert ["unknown"] * 5 == base.store.state("r").output["output"][:5]
+    for tick in range(1, base.world.ticks + 1):
+        lab = make({tick: "crash"})
+        lab.serve()
+        assert len(set(lab.world.effects)) == len(lab.world.effects)
+        lab.judge()
+
+
+@rule  # engine.md C10
+def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
+    """A word that comes while the run lies still is for the step that took it over: its result goes there."""
+    for word, output in (("happened", "by hand"), ("did_not_happen", "sent")):
+        lab = bench(m, lambda run: [run.do("a", lambda: heard(run)), run.do("b", lambda: call(run))])
+        lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+        lab.program.nature[("unsafe", 1)] = ["never"]
+        fails, call = sent(lab, on_unknown="fail"), sent(lab)
+
+        def heard(run: Any, fails: Any = fails) -> str:
+            with pytest.raises(m.CallOutcomeUnknown):
+                fails(run)
+            return "unknown"
+
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+        (waits,) = lab.store.state("r").waits
+        assert [waits] == [event.data["call_id"] for event in lab.events("tool.adopted")]
+        lab.journal.resolve("r", waits, word, "by hand")
+        assert {"output": ["unknown", output]} == lab.serve().output
+        assert {waits} == {event.data["call_id"] for event in lab.events("tool.started")}
+
+
+@rule  # engine.md C10
+def test_equal_calls_in_flight_are_two(m: Any) -> None:
+    """What is asked for twice at once is meant twice; of two that nobody knows of each is taken over once."""
+
+    def agent(run: Any) -> Any:
+        return [run.do(name, lambda: [type(x).__name__ for x in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+                for name in "ab"]  # fmt: skip
+
+    lab = bench(m, agent, {("unsafe", 1): ["lost"]})
+    tool = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, "fail")
+    assert {"output": [["CallOutcomeUnknown"] * 2] * 2} == lab.serve().output
+    assert (2, 2) == (len(lab.events("tool.started")), len({x.data["call_id"] for x in lab.events("tool.adopted")}))
+
+
+@rule  # engine.md H14
+def test_calls_made_together_are_begun_one_by_one(m: Any) -> None:
+    """Killed in the first of three: one may have happened, and a person is asked about one."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.parallel(*((tool, {"x": x}) for x in (1, 2, 3)))))
+    tool = m.Tool("unsafe", "unsafe", lab.tool("unsafe"))
+    crash_at(lab, "after effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "after effect")
+    assert 1 == len(lab.journal.run(lab.agent, "r").waits)
+    assert "completed" == lab.serve().status and 3 == len(lab.world.effects)
+
+
+@rule  # engine.md D7
+def test_a_changed_question_is_not_paid_for(m: Any) -> None:
+    """A deploy changed the prompt of a step that has sent something: it stops before the new question is paid for."""
+    version = [1]
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            answer = run.model("m", {"q": f"prompt {version[0]}"}, lab.model)
+            return [answer, use(run, lab, "unsafe")]
+
+        return run.do("a", body)
+
+    lab = bench(m, agent)
+    crash_at(lab, "before step.completed")
+    with suppress(m.Crash):
+        lab.journal.run(agent, "r")
+    lab.died("r", "before step.completed")
+    version[0] = 2
+    for _ in range(5):
+        with pytest.raises(m.StepDiverged):
+            lab.journal.run(agent, "r")
+    assert ["prompt 1"] == lab.world.paid
+    version[0] = 1
+    assert "completed" == lab.serve().status and 1 == len(lab.world.effects)

@@ -160,7 +160,7 @@ def agent(run: Run) -> Any:
         tried(partial(block, run, partial(run.step, "turn", repeat=True), [*ops, ["next", turn + 1]]))
     for item in run.each("item", range(len(program["items"]))):
         tried(partial(block, run, partial(run.step, "item", item), program["items"][item]))
-    answer = run.ask("go?", x=program["asks"]) if program["asks"] in (1, 2) else None
+    answer = run.ask("go?", args={"x": program["asks"]}) if program["asks"] in (1, 2) else None
     run.do("end", body, run, [["say", "end"]], 1)
     context = {"messages": [[each.role, each.content] for each in run.state.messages], "memory": run.state.memory}
     return {**context, "plan": run.state.plan.tasks, "answer": answer}

@@ -476,4 +476,4 @@ async def an_op_soon(run: AsyncRun, op: list[Any]) -> None:
         case "signals", _:
             run.message("user", await run.signals())
         case "ask", x:
-            run.message("user", await told_soon(run.ask("ok?", key=x, x=x)))
+            run.message("user", await told_soon(run.ask("ok?", args={"x": x}, key=x)))

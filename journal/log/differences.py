@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
-from runjournal.log.base import Json
+from .base import Json
 
 _IDS: Final = ("id", "approval_id", "call_id", "signal_id", "message_id")
 """The keys by which the elements of a list may be known, the first one that all of them have."""

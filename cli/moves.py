@@ -1,0 +1,95 @@
+"""`runjournal cancel`, `retry`, `restart`, `fork`: stop a run, or go on from it as a new one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from .acts import EXITS, WHOLE, Act, act_options, acting
+from .app import App, command, pass_app
+
+_new_id = click.option("--new-run-id", metavar="ID", help="The id of the new run.  [default: a fresh one]")
+
+
+@command(
+    "cancel",
+    epilog=f"{WHOLE}\n\n{EXITS}",
+    examples=[
+        ("runjournal cancel report-42 --reason 'not needed'", "it ends behind the step that is open"),
+        ("runjournal cancel report-42 --mode now", "it ends at the next call"),
+    ],
+)
+@click.argument("run")
+@click.option(
+    "--mode",
+    type=click.Choice(["after-step", "now"]),
+    default="after-step",
+    show_default=True,
+    help="When its owner, if it has one, is to stop.",
+)
+@act_options
+@pass_app
+def cancel(app: App, run: str, *, mode: str, act: Act) -> int:
+    """Stop a run: one that nobody owns is ended at once, else its owner obeys, or whoever claims it next."""
+    when: Literal["after_step", "now"] = "now" if mode == "now" else "after_step"
+    with acting(app, act) as desk:
+        run_id = desk.run_id(run)
+        desk.journal.cancel(run_id, act.reason or "", when)
+        return desk.told(run_id)
+
+
+@command(
+    "retry",
+    epilog=f"{WHOLE}\n\n{EXITS}",
+    examples=[
+        ("runjournal retry report-42", "a new run, which goes on where this one ended"),
+        ("runjournal retry report-42 --again pay", "a step is tried as if it hadn't failed"),
+    ],
+)
+@click.argument("run")
+@click.option("--again", multiple=True, metavar="STEP", help="A step to try as if it hadn't failed; several are taken.")
+@_new_id
+@act_options
+@pass_app
+def retry(app: App, run: str, *, again: tuple[str, ...], new_run_id: str | None, act: Act) -> int:
+    """Queue a new run that goes on from one that has ended."""
+    with acting(app, act) as desk:
+        new = desk.journal.retry(desk.run_id(run), again=again, new_run_id=new_run_id)
+        desk.note(new)
+        return desk.told(new)
+
+
+@command(
+    "restart",
+    epilog=f"{WHOLE}\n\n{EXITS}",
+    examples=[("runjournal restart report-42", "from the beginning; what was sent stays sent")],
+)
+@click.argument("run")
+@_new_id
+@act_options
+@pass_app
+def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
+    """Queue a new run that begins anew with what its line was queued with."""
+    with acting(app, act) as desk:
+        new = desk.journal.restart(desk.run_id(run), new_run_id=new_run_id)
+        desk.note(new)
+        return desk.told(new)
+
+
+@command(
+    "fork",
+    epilog=f"{WHOLE}\n\n{EXITS}",
+    examples=[("runjournal fork report-42 --at 120", "behind the last step that was complete at event 120")],
+)
+@click.argument("run")
+@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="An event of the run.  [default: its newest]")
+@_new_id
+@act_options
+@pass_app
+def fork(app: App, run: str, *, at: int | None, new_run_id: str | None, act: Act) -> int:
+    """Queue a new run, of its own, that goes on behind a step of another one. What that has sent it may send again."""
+    with acting(app, act) as desk:
+        new = desk.journal.fork(desk.run_id(run), at, new_run_id=new_run_id)
+        desk.note(new)
+        return desk.told(new)

@@ -1,0 +1,284 @@
+"""`runjournal run`, `resume` and `recover`: go on with runs here, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from . import exits
+from .acts import WHOLE, Act, Desk, act_options, acting, json_text, note, opened
+from .agents import NamedAgent, agent_named, agent_of, agent_option, by_kind
+from .app import App, command, pass_app
+from .formats import plural
+from .output import STATUS_STYLES, Cell, Column, document, emit, records
+from .safe import dumps, line
+
+if TYPE_CHECKING:
+    from runjournal.async_journal import AsyncJournal
+
+_EXITS: Final = (
+    "Exit codes: 0 completed, 1 it failed or was cancelled, 2 the command line can't be right, 3 it waits for a person "
+    "or for other code, 5 it has a living owner, or another input, 75 its next round isn't due."
+)
+
+
+class RanOn(NamedTuple):
+    """What became of a run here, with its output or what was raised.
+
+    It completed, waits, failed, was left alone (its owner lives, it isn't due), or today's code has stopped it.
+    """
+
+    run_id: str
+    became: str
+    output: Any
+    error: BaseException | None
+
+
+@command(
+    "run",
+    epilog=_EXITS,
+    examples=[
+        ("runjournal run --agent agents:report --run-id report-42", "a new run, or the one of this id goes on"),
+        ('runjournal run --agent agents:report --input \'{"path": "a.md"}\'', "with what it is to do"),
+    ],
+)
+@agent_option(required=True)
+@click.option("--run-id", metavar="ID", help="The run.  [default: a new one]")
+@click.option("--input", type=json_text, metavar="JSON", help="What a new run is to do.")
+@act_options
+@pass_app
+def run(app: App, *, agent: str, run_id: str | None, input: Any, act: Act) -> int:
+    """Run an agent to its end, or go on where a run of this id was; its output goes to stdout.
+
+    A store that isn't there is made.
+    """
+    from runjournal.journal import begin
+    from runjournal.writing.appender import Appender
+
+    named = agent_named(agent)
+    if act.dry_run:
+        with acting(app, act) as desk:
+            return _rehearsed(desk, named, run_id, input)
+    with opened(app, act.by, Appender, create=True) as journal:
+        if run_id is not None and (head := journal.store.head(run_id)) is not None:
+            agent_of({named.kind: named}, head)
+        begun = begin(journal, named.function, run_id, input, kind=named.kind)
+        note(journal, begun, act.reason)
+        return told(app, ran_on(journal, named, begun))
+
+
+def _rehearsed(desk: Desk, named: NamedAgent, run_id: str | None, input: Any) -> int:
+    """Say what would be appended before the agent is called."""
+    from runjournal.journal import begin
+
+    head = None if run_id is None else desk.journal.store.head(run_id)
+    if head is None:
+        queued = begin(desk.journal, named.function, run_id, input, kind=named.kind)
+        desk.note(queued)
+        return desk.told(queued)
+    agent_of({named.kind: named}, head)
+    begin(desk.journal, named.function, head.run_id, input, kind=named.kind)
+    claimed(desk, named, head.run_id)
+    desk.note(head.run_id)
+    return desk.told(head.run_id)
+
+
+def claimed(desk: Desk, named: NamedAgent, run_id: str) -> None:
+    """Rehearse how a run would be claimed. Raises RunBusy, RunNotDue."""
+    from runjournal.runner import Runner, code_version
+
+    Runner(desk.journal).claim(run_id, code=code_version(named.function))
+
+
+def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str) -> RanOn:
+    """Go on with a run; return what became of it. An interrupt is raised."""
+    from runjournal.engine.failures import Stop
+
+    try:
+        if named.is_async:
+            output = asyncio.run(journal.run_async(named.function, run_id=run_id, kind=named.kind))
+        else:
+            output = journal.run(named.function, run_id=run_id, kind=named.kind)
+    except (Exception, Stop) as error:  # noqa: BLE001 - whatever leaves the agent is told of
+        return _became(run_id, error)
+    return RanOn(run_id, "completed", output, None)
+
+
+def _became(run_id: str, outcome: Any) -> RanOn:
+    from runjournal.engine.failures import RunBusy, RunNotDue, RunWaiting, Stop
+
+    match outcome:
+        case RunBusy() | RunNotDue():
+            return RanOn(run_id, "left alone", None, outcome)
+        case RunWaiting():
+            return RanOn(run_id, "waits", None, outcome)
+        case Stop():
+            return RanOn(run_id, "stopped", None, outcome)
+        case BaseException():
+            return RanOn(run_id, "failed", None, outcome)
+        case _:
+            return RanOn(run_id, "completed", outcome, None)
+
+
+def told(app: App, ran: RanOn) -> int:
+    """Say what became of a run, and what to type next."""
+    if ran.error is not None:
+        exits.told(ran.error, as_json=not app.plain)
+        app.say(f"next: runjournal explain {ran.run_id}")
+        return _code(ran)
+    if app.plain:
+        emit(app, dumps(ran.output, indent=2).split("\n"))
+        app.say(f"run {ran.run_id} has completed; next: runjournal show {ran.run_id}")
+    else:
+        document(app, _json(ran))
+    return exits.OK
+
+
+def _code(ran: RanOn) -> int:
+    if ran.error is None:
+        return exits.OK
+    return exits.FINDINGS if ran.became == "stopped" else exits.code_of(ran.error)
+
+
+# --- resume ------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "resume",
+    epilog=f"{WHOLE}\n\n{_EXITS} Without --agent: 0 it is free to be run, 5 there is nothing to resume.",
+    examples=[
+        ("runjournal resume report-42 --agent agents:report", "try a run again that the code of before has stopped"),
+        ("runjournal resume report-42 --reason 'the prompt is mended'", "free it for whoever runs it next"),
+    ],
+)
+@click.argument("run")
+@agent_option(required=False)
+@act_options
+@pass_app
+def resume(app: App, run: str, *, agent: str | None, act: Act) -> int:
+    """Get a run going that stands still: today's code has stopped it, or it doesn't get on.
+
+    With --agent it is run here, too; so is one that would go on without being resumed.
+    """
+    from runjournal.writing.appender import Appender
+
+    from .refs import exact_run
+
+    named = None if agent is None else agent_named(agent)
+    if named is None or act.dry_run:
+        with acting(app, act) as desk:
+            run_id = desk.run_id(run)
+            if named is None or _stands(desk.journal, run_id, named):
+                desk.journal.resume(run_id, reason=act.reason or "")
+            else:
+                claimed(desk, named, run_id)
+                desk.note(run_id)
+            return desk.told(run_id)
+    with opened(app, act.by, Appender, create=False) as journal:
+        run_id = exact_run(journal, run)
+        if _stands(journal, run_id, named):
+            journal.resume(run_id, reason=act.reason or "")
+        else:
+            note(journal, run_id, act.reason)
+        return told(app, ran_on(journal, named, run_id))
+
+
+def _stands(journal: AsyncJournal, run_id: str, named: NamedAgent) -> bool:
+    """Return whether a run stands still, which must be of the agent's kind. Raises UsageError."""
+    agent_of({named.kind: named}, journal.head(run_id))
+    return bool(journal.state(run_id).stands)
+
+
+# --- recover -----------------------------------------------------------------------------------------------------
+
+
+@command(
+    "recover",
+    epilog=f"{WHOLE}\n\n{_EXITS} Of several runs the worst counts.",
+    examples=[
+        (
+            "runjournal recover --all --agent agents:report --agent agents:pay",
+            "all runs of two kinds that may go on",
+        ),
+        ("runjournal recover report-42 --agent report=agents:write_report", "one, of a kind of another name"),
+    ],
+)
+@click.argument("run", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All runs of the agents' kinds that may go on.")
+@agent_option(required=True, multiple=True)
+@act_options
+@pass_app
+def recover(app: App, run: tuple[str, ...], *, every: bool, agents: tuple[str, ...], act: Act) -> int:
+    """Go on with runs that are queued, due, answered, or left by a process that died."""
+    from runjournal.writing.appender import Appender
+
+    from .refs import exact_run
+
+    if bool(run) == every:
+        raise click.UsageError(f"expected one or more RUN, or --all, got {'both' if every else 'neither'}")
+    known = by_kind(agents)
+    if act.dry_run:
+        with acting(app, act) as desk:
+            return _rehearsed_recovery(desk, known, run)
+    with opened(app, act.by, Appender, create=False) as journal:
+        run_ids = [exact_run(journal, each) for each in run]
+        chosen = [(run_id, agent_of(known, journal.head(run_id))) for run_id in run_ids]
+        for run_id in run_ids:
+            note(journal, run_id, act.reason)
+        found = _recovered(journal, known) if every else (ran_on(journal, agent, each) for each, agent in chosen)
+        return _told_all(app, found)
+
+
+def _recovered(journal: AsyncJournal, known: dict[str, NamedAgent]) -> Iterator[RanOn]:
+    plain = {kind: agent.function for kind, agent in known.items() if not agent.is_async}
+    tasks = {kind: agent.function for kind, agent in known.items() if agent.is_async}
+    for run_id, outcome in (journal.recover_all(plain) if plain else {}).items():
+        yield _became(run_id, outcome)
+    for run_id, outcome in (asyncio.run(journal.recover_all_async(tasks)) if tasks else {}).items():
+        yield _became(run_id, outcome)
+
+
+def _rehearsed_recovery(desk: Desk, known: dict[str, NamedAgent], run: tuple[str, ...]) -> int:
+    from runjournal.engine.failures import RunBusy, RunNotDue
+    from runjournal.journal import unfinished
+
+    chosen = [desk.run_id(each) for each in run] or [run_id for run_id, _ in unfinished(desk.journal, known)]
+    for run_id in chosen:
+        agent = agent_of(known, desk.journal.head(run_id))
+        with contextlib.suppress(*(() if run else (RunBusy, RunNotDue))):
+            claimed(desk, agent, run_id)
+            if run:
+                desk.note(run_id)
+    return desk.told(chosen[0] if chosen else "")
+
+
+_COLUMNS: Final = (Column("RUN"), Column("BECAME"), Column("OUTPUT, OR WHY", flex=True))
+_STYLES: Final = {"waits": "warn", "left alone": "dim", "stopped": "bad"}
+
+
+def _told_all(app: App, found: Iterator[RanOn]) -> int:
+    worst = [exits.OK]
+    count = records(app, _weighed(found, worst), _COLUMNS, _row, _json)
+    app.say(f"{plural(count, 'run')} went on; next: runjournal ls" if count else "no run may go on here now")
+    return max(worst)
+
+
+def _weighed(found: Iterator[RanOn], worst: list[int]) -> Iterator[RanOn]:
+    for each in found:
+        worst.append(_code(each))
+        yield each
+
+
+def _row(ran: RanOn) -> tuple[object, ...]:
+    style = _STYLES.get(ran.became) or STATUS_STYLES.get(ran.became, "")
+    said = dumps(ran.output) if ran.error is None else f"{type(ran.error).__name__}: {ran.error}"
+    return Cell(ran.run_id, "title"), Cell(ran.became, style), line(said, 400)
+
+
+def _json(ran: RanOn) -> dict[str, Any]:
+    error = None if ran.error is None else {"type": type(ran.error).__name__, "message": str(ran.error)}
+    return {"run_id": ran.run_id, "became": ran.became, "output": ran.output, "error": error}

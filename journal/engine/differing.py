@@ -1,0 +1,69 @@
+"""What differs between what is on record and what is asked for today: for the text of a stop (engine.md D6).
+
+A deploy that changed a prompt or an argument stops a step that has sent something. Whoever reads that at night has to
+know which text it was. The args of a tool are on record; of a request to a model its parts are, each as a short digest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+
+from runjournal.log import events as e
+from runjournal.log.base import Json
+from runjournal.log.differences import differences
+from runjournal.log.limits import differences_told_max, differing_text_chars_max
+
+from .callees import parts_of, shape
+from .core import Core
+from .script import Entry
+
+
+def what_differs(core: Core, entry: Entry, left: set[str]) -> str:
+    """Return a sentence that names what of the recorded asks differs today, by JSON path; "" if nothing is known.
+
+    `left` are the calls and questions that were sent or asked and weren't asked for in this entry. Of each the newest
+    ask that isn't on record, of the same tool or model, is what it is compared with.
+    """
+    found = list(islice(_differing(core, entry, left), differences_told_max + 1))
+    if len(found) > differences_told_max:
+        found[-1] = "and more"
+    return f"; what differs: {', '.join(found)}" if found else ""
+
+
+def _differing(core: Core, entry: Entry, left: set[str]) -> Iterator[str]:
+    known = core.state.calls.known
+    models = {key for key, call in known.items() if call.policy == "model" and call.step == entry.step and call.fresh}
+    for key in sorted(models - entry.asked, key=lambda key: known[key].place):
+        call = known[key]
+        request, place = entry.unrecorded.get(call.tool, (None, 0))
+        event = core.lineage.event_at(call.latest)
+        if place == call.place and isinstance(event, e.ModelStarted) and event.parts is not None:
+            for change in differences(event.parts, parts_of(shape(request, core.lineage.clock.now()))):
+                yield f"{call.tool}: request.{change.path}"
+    for key in sorted(left):
+        name, recorded = _recorded(core, key)
+        today, _ = entry.unrecorded.get(name, (None, 0))
+        if isinstance(recorded, dict) and isinstance(today, dict):
+            for change in differences(recorded, today):
+                yield f"{name}: args.{change.path} was {_text(change.before)} and is {_text(change.after)}"
+
+
+def _recorded(core: Core, key: str) -> tuple[str, Json]:
+    """The name and the args of a call or a question on record."""
+    call, question = core.state.calls.known.get(key), core.state.approvals.known.get(key)
+    seq = call.args_seq if call is not None else question.asked_seq if question is not None else 0
+    event = core.lineage.event_at(seq) if seq else None
+    match event:
+        case e.ToolStarted():
+            return event.tool, event.args
+        case e.ApprovalRequested():
+            return f"ask {event.action}", event.args
+        case _:
+            return "", None
+
+
+def _text(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= differing_text_chars_max else f"{text[:differing_text_chars_max]}…"

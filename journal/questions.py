@@ -1,0 +1,126 @@
+"""What people are asked: open approvals, and calls of which nobody knows what became."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from runjournal.engine.verdict import judge
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.log.base import Json
+from runjournal.log.clock import parse_timestamp
+from runjournal.log.head import STATUSES, TERMINAL, Head
+from runjournal.log.store import Unknown
+from runjournal.projections.state import RunState
+from runjournal.writing import folding
+
+from .logbook import Logbook
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """Something that a person is asked.
+
+    `id` is what `approve` and `reject` take if `kind` is `approval`, and what `resolve` takes if it is `call`: a call
+    of which nobody knows whether it happened. `action` is what is asked for, or the name of the tool; `args` are its
+    arguments, a `BlobRef` if their bytes are missing. `reason` is the agent's, or why nobody knows. `asked_at` is when
+    it was asked, or when the call was sent (UTC text), `age_s` how long ago that was.
+    """
+
+    run_id: str
+    id: str
+    kind: Literal["approval", "call"]
+    action: str
+    args: Json
+    reason: str
+    asked_at: str
+    age_s: float
+
+
+def questions(log: Logbook, run_id: str | None = None) -> list[OpenQuestion]:
+    """Return what people are asked, oldest first, of all runs, or of the newest run of one's line. Raises RunNotFound.
+
+    Of a run that has ended nobody asks for an approval any more; of its calls people may still say what became.
+    """
+    heads = _heads(log) if run_id is None else _newest(log, log.head(run_id))
+    found = [each for head in heads for each in of_run(log, head)]
+    return sorted(found, key=lambda each: (each.asked_at, each.run_id, each.id))
+
+
+def _heads(log: Logbook) -> Iterator[Head]:
+    """Yield the runs that people may be asked about: those that haven't ended, and ends of lines with open calls."""
+    seen = set[str]()
+    for head in log.runs(status=[each for each in STATUSES if each not in {*TERMINAL, "imported"}]):
+        seen.add(head.run_id)
+        yield head
+    for scope in {Unknown._make(row).scope for row in log.store.index_rows("unknowns")}:
+        newest = log.store.newest(scope)
+        ended = log.store.head(newest) if newest is not None and newest not in seen else None
+        if ended is not None:
+            yield ended
+
+
+def _newest(log: Logbook, head: Head) -> Iterator[Head]:
+    newest = log.store.newest(head.scope)
+    yield head if newest is None else log.head(newest)
+
+
+def of_run(log: Logbook, head: Head, state: RunState | None = None) -> list[OpenQuestion]:
+    """Return what people are asked of one run, whose state may be passed. What lives elsewhere is asked there."""
+    if head.status == "imported" or log.store.imported(head.run_id) is not None:
+        return []
+    state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
+    approvals = [] if head.status in TERMINAL else list(state.approvals.open())
+    owned = head.status == "running" and not owner.gone(head, log.ownership.process, log.clock)
+    waits = {wait["id"] for wait in state.status.waits}
+    now = owner.moment(log.clock, log.ownership.process)
+    calls = [
+        call_id
+        for call_id, call in ({} if owned else state.calls.unresolved()).items()
+        if call_id in waits or judge(call, None, now).verdict in ("ask", "fail")
+    ]
+    return [each for key in (*approvals, *calls) if (each := question(log, state, key)) is not None]
+
+
+def question(log: Logbook, state: RunState, key: str) -> OpenQuestion | None:
+    """Return what a person is asked by an id of a run; None for what isn't asked of a person."""
+    asked, call = state.approvals.known.get(key), state.calls.known.get(key)
+    if asked is not None:
+        event = _event(log, state, asked.asked_seq)
+        args, reason = (event.args, event.reason) if isinstance(event, e.ApprovalRequested) else (None, "")
+        return OpenQuestion(
+            state.run_id, key, "approval", asked.action, args, reason, asked.asked_at, _age_s(log, asked.asked_at)
+        )
+    if call is not None:
+        event = _event(log, state, call.args_seq)
+        args = event.args if isinstance(event, e.ToolStarted) else None
+        why = judge(call, None, owner.moment(log.clock, log.ownership.process)).why
+        return OpenQuestion(
+            state.run_id, key, "call", call.tool, args, why, call.started_at, _age_s(log, call.started_at)
+        )
+    return None
+
+
+def _age_s(log: Logbook, at: str) -> float:
+    return max(0.0, (log.clock.now() - parse_timestamp(at)).total_seconds())
+
+
+def _event(log: Logbook, state: RunState, seq: int) -> e.Event | None:
+    """Return the event at a seq, args that are held out of line in place."""
+    record = folding.event_at(log.store, state.run_id, seq - state.offset)
+    if record is None:
+        return None
+    event = record.event
+    if isinstance(event, e.ApprovalRequested | e.ToolStarted):
+        return replace(event, args=folding.filled(log.store, event.args))
+    return event
+
+
+def told(log: Logbook, state: RunState, wait: dict[str, Json]) -> dict[str, Json]:
+    """Return a wait of a run, {kind, id}, with what is asked: action, args, reason, age_s."""
+    found = question(log, state, str(wait["id"]))
+    if found is None:
+        return wait | {"action": "", "args": None, "reason": "", "age_s": 0.0}
+    return wait | {name: getattr(found, name) for name in ("action", "args", "reason", "age_s")}

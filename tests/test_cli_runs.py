@@ -1,0 +1,197 @@
+"""`run` and `recover`: agents that are named on the command line, and what becomes of their runs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from runjournal import Journal
+from runjournal.cli.app import cli
+
+AGENTS = """
+import asyncio
+
+from runjournal import tool
+
+
+def add(run):
+    return run.do("add", sum, run.input)
+
+
+async def add_later(run):
+    return await run.do("add", sum, run.input)
+
+
+def ask(run):
+    return run.ask("go on")
+
+
+def fail(run):
+    raise ValueError("no number")
+
+
+def moves(run):
+    run.do("other" if (run.state.completed or run.input) else "first", print)
+
+
+class Adder:
+    def __call__(self, run):
+        return run.do("add", sum, run.input)
+
+
+adder = Adder()
+answer = 42
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the agents' module in it, where commands are typed."""
+    (tmp_path / "agents_here.py").write_text(AGENTS)
+    (tmp_path / "broken_here.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "ends_here.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("agents_here", "broken_here", "ends_here"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def typed(*words: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert code == done.exit_code, done.output
+    return done
+
+
+def loaded(*words: str, code: int = 0) -> Any:
+    return json.loads(typed(*words, "-o", "json", code=code).stdout)
+
+
+@pytest.mark.parametrize("name", ["add", "add_later"])
+def test_an_agent_is_run(place: Path, name: str) -> None:
+    """A plain one and an asyncio one: the output goes to stdout, and the run is of its name."""
+    done = typed("run", "--agent", f"agents_here:{name}", "--run-id", "r", "--input", "[1, 2]", "--by", "ada")
+    assert ("3\n", "run r has completed; next: runjournal show r\n") == (done.stdout, done.stderr)
+    again = loaded("run", "--agent", f"agents_here:{name}", "--run-id", "r")
+    assert {"run_id": "r", "became": "completed", "output": 3, "error": None} == again
+    with Journal.open("runjournal.db") as journal:
+        assert (name, {"ada"}) == (journal.head("r").kind, {record.by for record in journal.events("r")})
+
+
+def test_an_object_may_be_an_agent(place: Path) -> None:
+    """One that can be called; its kind is said before it, and a run of another kind is refused."""
+    assert 3 == loaded("run", "--agent", "sum=agents_here:adder", "--run-id", "r", "--input", "[1, 2]")["output"]
+    said = typed("run", "--agent", "agents_here:add", "--run-id", "r", code=2).stderr
+    assert "run r is of kind sum, the agent's is add; name its agent, or say --agent sum=MODULE:FUNCTION" in said
+
+
+@pytest.mark.parametrize(
+    ("agent", "code", "said"),
+    [
+        ("agents_here", 2, "expected MODULE:FUNCTION, as in agents:report, got agents_here"),
+        ("no_such_place:add", 2, "no module no_such_place in {place}, nor on Python's path"),
+        (
+            "broken_here:add",
+            1,
+            "broken_here can't be imported: ModuleNotFoundError: No module named 'no_such",
+        ),
+        ("ends_here:add", 1, "ends_here ends its process when it is imported"),
+        ("agents_here:ad", 2, "agents_here has no ad; did you mean add?"),
+        ("agents_here:answer", 2, "expected a function of a run, agents_here:answer is a int"),
+        ("agents_here:Adder", 2, "agents_here:Adder is a class: name an object of it"),
+    ],
+)
+def test_what_is_no_agent(place: Path, agent: str, code: int, said: str) -> None:
+    """Each says what was expected and what came, and no store is made."""
+    assert said.format(place=place) in typed("run", "--agent", agent, code=code).stderr
+    assert not (place / "runjournal.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("ask", 3, "error: run r waits for a yes or no to 'go on'. Answer it, `runjournal approve r "),
+        ("fail", 1, "error: ValueError: no number"),
+    ],
+)
+def test_what_becomes_of_a_run(place: Path, name: str, code: int, said: str) -> None:
+    """A run that waits and one that fails have exit codes of their own, and lead to `explain`."""
+    done = typed("run", "--agent", f"agents_here:{name}", "--run-id", "r", code=code)
+    assert ("", True) == (done.stdout, done.stderr.startswith(said))
+    assert done.stderr.endswith("next: runjournal explain r\n")
+
+
+def test_another_input_is_refused(place: Path) -> None:
+    """A run of the id is there with another input: nothing is run."""
+    typed("run", "--agent", "agents_here:add", "--run-id", "r", "--input", "[1, 2]")
+    said = typed("run", "--agent", "agents_here:add", "--run-id", "r", "--input", "[7]", code=5).stderr
+    assert "run r is there with another input" in said
+
+
+def test_a_run_is_rehearsed(place: Path) -> None:
+    """A dry run says what would be appended before the agent is called, and calls none."""
+    assert "no store at" in typed("run", "--agent", "agents_here:add", "--dry-run", code=75).stderr
+    with Journal.open("runjournal.db") as journal:
+        journal.enqueue("add", [1, 2], run_id="r")
+    for words, types in (
+        (["run", "--run-id", "r"], ["run.claimed", "note.added"]),
+        (["run", "--run-id", "new", "--input", "[1]"], ["run.queued", "note.added"]),
+        (["recover", "r"], ["run.claimed", "note.added"]),
+        (["recover", "--all"], ["run.claimed"]),
+    ):
+        done = loaded(*words, "--agent", "agents_here:add", "--reason", "why", "--dry-run")
+        assert types == [each["type"] for each in done["appended"]]
+    with Journal.open("runjournal.db") as journal:
+        assert [("r", "queued", 1)] == [(head.run_id, head.status, head.head_seq) for head in journal.runs()]
+
+
+@pytest.fixture
+def queued(place: Path) -> Path:
+    with Journal.open("runjournal.db") as journal:
+        for run_id, kind in (("a", "add"), ("b", "add_later"), ("c", "ask"), ("d", "fail"), ("e", "other")):
+            journal.enqueue(kind, [1, 2], run_id=run_id)
+    return place
+
+
+ALL = [word for name in ("add", "add_later", "ask", "fail") for word in ("--agent", f"agents_here:{name}")]
+
+
+def test_all_runs_go_on(queued: Path) -> None:
+    """Those of the agents' kinds, plain and asyncio ones; the worst of them is the exit code."""
+    found = {each["run_id"]: each for each in loaded("recover", "--all", *ALL, code=1)}
+    assert {"a": "completed", "b": "completed", "d": "failed"} == {key: each["became"] for key, each in found.items()}
+    assert (3, {"type": "ValueError", "message": "no number"}) == (found["a"]["output"], found["d"]["error"])
+    with Journal.open("runjournal.db") as journal:
+        assert ("waiting", "queued") == (journal.head("c").status, journal.head("e").status)
+    assert "no run may go on here now" in typed("recover", "--all", *ALL).stderr
+
+
+def test_some_runs_go_on(queued: Path) -> None:
+    """Those that are named by their whole ids, each by the agent of its kind; a waiting one says so."""
+    found = loaded("recover", "a", "c", *ALL, "--reason", "the host was replaced", code=3)
+    assert [("a", "completed"), ("c", "waits")] == [(each["run_id"], each["became"]) for each in found]
+    with Journal.open("runjournal.db") as journal:
+        assert "the host was replaced" in {getattr(record.event, "text", "") for record in journal.events("a")}
+    assert "run e is of kind other" in typed("recover", "e", *ALL, code=2).stderr
+    text = typed("recover", "a", "c", *ALL, code=3).stdout
+    assert ["a completed 3", "c waits RunWaiting:"] == [" ".join(row.split()[:3]) for row in text.splitlines()[1:]]
+
+
+def test_what_recover_refuses(queued: Path) -> None:
+    """Neither runs nor all, both, and two agents of a kind."""
+    assert "expected one or more RUN, or --all, got neither" in typed("recover", *ALL, code=2).stderr
+    assert "got both" in typed("recover", "a", "--all", *ALL, code=2).stderr
+    twice = ["--agent", "agents_here:add", "--agent", "add=agents_here:adder"]
+    said = typed("recover", "--all", *twice, code=2).stderr
+    assert "two agents of kind add, agents_here:add and agents_here:adder: say KIND= before one of them" in said
+
+
+def test_an_agent_is_named_by_the_environment(queued: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RUNJOURNAL_AGENT stands in for --agent: one for `run`, several, apart by spaces, for `recover`."""
+    monkeypatch.setenv("RUNJOURNAL_AGENT", "agents_here:add agents_here:add_later")
+    assert ["a", "b"] == [each["run_id"] for each in loaded("recover", "--all")]
+    monkeypatch.setenv("RUNJOURNAL_AGENT", "agents_here:add")
+    assert 3 == loaded("run", "--run-id", "a")["output"]
