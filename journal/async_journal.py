@@ -28,12 +28,18 @@ class AsyncJournal(Journal):
     """
 
     async def run_async(
-        self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]
+        self,
+        agent: AsyncAgent,
+        *,
+        run_id: str | None = None,
+        input: Json = None,
+        retry: bool = False,
+        **how: Unpack[RunOptions],
     ) -> Json:
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
-        run_id = begin(self, agent, run_id, input, **how)
+        run_id = begin(self, agent, run_id, input, retry=retry, **how)
         return await AsyncRunner(self).run_async(agent, run_id)
 
     async def recover_all_async(

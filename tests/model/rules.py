@@ -656,6 +656,49 @@ def test_a_line_has_one_newest_run(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
+@rule  # engine.md L7
+def test_the_id_of_the_first_run_stands_for_the_newest(m: Any) -> None:
+    """Who knows a run by its name runs it, speaks to it and goes on from what has become of it; other ids are exact."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            got = run.signals()
+            if run.id != "three":
+                raise ValueError(run.id)
+            use(run, lab, "idempotent")
+        return [run.id, got]
+
+    lab = bench(m, agent)
+    for run_id in ("two", "three"):
+        assert "failed" == lab.journal.run(agent, "r").status
+        lab.journal.start(run_id, "retry", "r")
+        lab.journal.signal("r", run_id)
+    with pytest.raises(m.Refused):
+        lab.journal.signal("two", "late")
+    with pytest.raises(m.Refused):
+        lab.journal.start("four", "retry", "two")
+    assert ["three", ["two", "three"]] == lab.journal.run(agent, "r").output["output"]
+    assert ["r", "two", "three"] == list(lab.store.log)
+    assert "failed" == lab.journal.run(agent, "two").status
+
+
+@rule  # engine.md L7
+def test_a_word_and_a_cancel_by_the_name_of_a_line(m: Any) -> None:
+    """They reach the newest run, which is the one that would act; one in the middle of the line hears nothing."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before effect")
+    (call,) = lab.serve().unresolved()
+    lab.journal.start("two", "retry", "r")
+    lab.journal.cancel("r")
+    assert "cancelled" == lab.journal.run(lab.agent, "r").status
+    lab.journal.start("three", "retry", "r")
+    with pytest.raises(m.Refused):
+        lab.journal.resolve("two", call, "did_not_happen")
+    lab.journal.resolve("r", call, "did_not_happen")
+    assert not lab.store.state("three").unresolved() and lab.store.state("two").unresolved()
+    assert "completed" == lab.journal.run(lab.agent, "r").status and 1 == len(lab.world.effects)
+
+
 @rule  # engine.md L2
 def test_a_retry_enters_an_open_step_again(m: Any) -> None:
     """Nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
@@ -1489,11 +1532,13 @@ def test_a_person_speaks_to_the_newest_run_of_a_line(m: Any) -> None:
     crash_at(lab, "before effect")
     (call,) = lab.serve().unresolved()
     lab.journal.start("two", "retry", "r")
+    lab.serve("two")
+    lab.journal.start("three", "retry", "two")
     with pytest.raises(m.Refused):
-        lab.journal.resolve("r", call, "did_not_happen")
+        lab.journal.resolve("two", call, "did_not_happen")
     lab.journal.testify("r", {"call_id": call, "attempt": 1}, "did_not_happen")
-    lab.journal.resolve("two", call, "did_not_happen")
-    assert not lab.store.state("r").unresolved() and "completed" == lab.serve("two").status
+    lab.journal.resolve("three", call, "did_not_happen")
+    assert not lab.store.state("r").unresolved() and "completed" == lab.serve("three").status
     assert 1 == len(lab.world.effects)
 
 
