@@ -38,9 +38,11 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Run": {
         "run": ("runs:run", "Run an agent, or go on where a run of it was."),
+        "resume": ("runs:resume", "Get a run going that stands still."),
         "recover": ("runs:recover", "Go on with runs that a process left."),
     },
     "Act": {
+        "explain": ("explain:explain", "Say why a run isn't moving, and the exact line to type."),
         "questions": ("answers:questions", "List what people are asked, and what to type."),
         "approve": ("answers:approve", "Say yes to a question."),
         "reject": ("answers:reject", "Say no to a question."),
@@ -94,7 +96,7 @@ class App:
         from runjournal.log.errors import StoreUnavailable
 
         if self.path is not None and not os.path.lexists(self.path):
-            hint = "`runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
+            hint = "`runjournal run`, `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
             raise StoreUnavailable(f"no store at {self.path} ({self.source}); {hint}")
 
     @contextlib.contextmanager

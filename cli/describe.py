@@ -48,6 +48,16 @@ def _started(happened: e.ToolStarted) -> str:
     return f"{happened.tool}{again} ({happened.policy}) {value(happened.args)}"
 
 
+def _failed(happened: e.ToolFailed) -> str:
+    """What came of an attempt that failed, and what it says of the call."""
+    said = (
+        (happened.did_not_happen, "did not happen"),
+        (happened.lost, "nobody knows what it did"),
+        (happened.settled, "settled"),
+    )
+    return error(happened.error) + "".join(f" ({text})" for is_so, text in said if is_so)
+
+
 def _usage(happened: e.ModelCompleted) -> str:
     usage = happened.usage
     told = "usage unknown" if usage is None else f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out"
@@ -81,7 +91,8 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.ModelFailed: lambda v: error(v.error),
     e.ToolStarted: _started,
     e.ToolCompleted: lambda v: error(v.result_error) if v.result_error else value(v.result),
-    e.ToolFailed: lambda v: error(v.error) + (" (did not happen)" if v.did_not_happen else ""),
+    e.ToolFailed: _failed,
+    e.ToolAdopted: lambda v: f"{v.call_id}: it may have happened in another step, and is asked for again",
     e.ToolResolved: lambda v: f"{v.outcome} {v.note or ''}",
     e.MemorySet: lambda v: f"{v.key} = {value(v.value)}",
     e.MemoryDeleted: lambda v: v.key,

@@ -91,6 +91,11 @@ def told(error: BaseException, *, as_json: bool) -> int:
     return code
 
 
+def code_of(error: BaseException) -> int:
+    """Return the exit code of an error."""
+    return _explain(error)[0]
+
+
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         if not as_json:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runjournal.logbook import Logbook
     from runjournal.looking.family import Glance
 
-    _Listed = tuple[Head, Glance | None, str]
+    _Listed = tuple[Head, Glance | None, str, str]
 
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -98,8 +98,12 @@ def ls(
 
 def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[_Listed]:
     from runjournal.looking.family import glance, stands
+    from runjournal.looking.standing import word_of
 
-    return ((head, glance(journal, head), stands(journal.store, head)) for head in heads)
+    for head in heads:
+        seen = glance(journal, head)
+        word = "" if seen is None else word_of(journal, head)
+        yield head, seen, stands(journal.store, head), word
 
 
 def _whole(head: Head) -> str:
@@ -114,11 +118,11 @@ def _short(journal: Logbook) -> Callable[[Head], str]:
 
 
 def _row(item: _Listed, name: str) -> tuple[object, ...]:
-    head, seen, stopped = item
+    head, seen, stopped, word = item
     spent = " ".join(f"{money(value, 4)} {line(currency)}" for currency, value in seen.cost.items()) if seen else "?"
     return (
         Cell(name, "title"),
-        Cell(stopped or head.status, "bad" if stopped else STATUS_STYLES.get(head.status, "")),
+        Cell(stopped or _status(head, word), "bad" if stopped else STATUS_STYLES.get(head.status, "")),
         head.kind,
         line(head.title or "", 60),
         amount(head.head_seq),
@@ -129,14 +133,24 @@ def _row(item: _Listed, name: str) -> tuple[object, ...]:
     )
 
 
+_TELLING: Final = frozenset({"abandoned", "answered", "answers", "approval", "budget", "call", "due", "elsewhere"})
+_TELLING_MORE: Final = frozenset({"signal", "child", "stopping", "superseded", "unanswered"})
+"""Words that say more than the status does."""
+
+
+def _status(head: Head, word: str) -> str:
+    return f"{head.status}: {word}" if word in _TELLING | _TELLING_MORE else head.status
+
+
 def _json(item: _Listed) -> dict[str, Any]:
     import orjson
 
-    head, seen, stopped = item
+    head, seen, stopped, word = item
     return {
         "run_id": head.run_id,
         "status": head.status,
         "stopped": stopped or None,
+        "stands": word or None,
         "kind": head.kind,
         "title": head.title,
         "tags": orjson.loads(head.tags),

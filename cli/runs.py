@@ -1,4 +1,4 @@
-"""`runjournal run` and `recover`: go on with runs here, in this process."""
+"""`runjournal run`, `resume` and `recover`: go on with runs here, in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _EXITS: Final = (
 
 
 class RanOn(NamedTuple):
-    """What became of a run here: completed, waits, failed, stopped; with its output, or what was raised."""
+    """What became of a run here, with its output or what was raised.
+
+    It completed, waits, failed, was left alone (its owner lives, it isn't due), or today's code has stopped it.
+    """
 
     run_id: str
     became: str
@@ -106,9 +109,11 @@ def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str) -> RanOn:
 
 
 def _became(run_id: str, outcome: Any) -> RanOn:
-    from runjournal.engine.failures import RunWaiting, Stop
+    from runjournal.engine.failures import RunBusy, RunNotDue, RunWaiting, Stop
 
     match outcome:
+        case RunBusy() | RunNotDue():
+            return RanOn(run_id, "left alone", None, outcome)
         case RunWaiting():
             return RanOn(run_id, "waits", None, outcome)
         case Stop():
@@ -122,15 +127,70 @@ def _became(run_id: str, outcome: Any) -> RanOn:
 def told(app: App, ran: RanOn) -> int:
     """Say what became of a run, and what to type next."""
     if ran.error is not None:
-        code = exits.told(ran.error, as_json=not app.plain)
+        exits.told(ran.error, as_json=not app.plain)
         app.say(f"next: runjournal explain {ran.run_id}")
-        return exits.FINDINGS if ran.became == "stopped" else code
+        return _code(ran)
     if app.plain:
         emit(app, dumps(ran.output, indent=2).split("\n"))
         app.say(f"run {ran.run_id} has completed; next: runjournal show {ran.run_id}")
     else:
         document(app, _json(ran))
     return exits.OK
+
+
+def _code(ran: RanOn) -> int:
+    if ran.error is None:
+        return exits.OK
+    return exits.FINDINGS if ran.became == "stopped" else exits.code_of(ran.error)
+
+
+# --- resume ------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "resume",
+    epilog=f"{WHOLE}\n\n{_EXITS} Without --agent: 0 it is free to be run, 5 there is nothing to resume.",
+    examples=[
+        ("runjournal resume report-42 --agent agents:report", "try a run again that the code of before has stopped"),
+        ("runjournal resume report-42 --reason 'the prompt is mended'", "free it for whoever runs it next"),
+    ],
+)
+@click.argument("run")
+@agent_option(required=False)
+@act_options
+@pass_app
+def resume(app: App, run: str, *, agent: str | None, act: Act) -> int:
+    """Get a run going that stands still: today's code has stopped it, or it doesn't get on.
+
+    With --agent it is run here, too; so is one that would go on without being resumed.
+    """
+    from runjournal.writing.appender import Appender
+
+    from .refs import exact_run
+
+    named = None if agent is None else agent_named(agent)
+    if named is None or act.dry_run:
+        with acting(app, act) as desk:
+            run_id = desk.run_id(run)
+            if named is None or _stands(desk.journal, run_id, named):
+                desk.journal.resume(run_id, reason=act.reason or "")
+            else:
+                claimed(desk, named, run_id)
+                desk.note(run_id)
+            return desk.told(run_id)
+    with opened(app, act.by, Appender, create=False) as journal:
+        run_id = exact_run(journal, run)
+        if _stands(journal, run_id, named):
+            journal.resume(run_id, reason=act.reason or "")
+        else:
+            note(journal, run_id, act.reason)
+        return told(app, ran_on(journal, named, run_id))
+
+
+def _stands(journal: AsyncJournal, run_id: str, named: NamedAgent) -> bool:
+    """Return whether a run stands still, which must be of the agent's kind. Raises UsageError."""
+    agent_of({named.kind: named}, journal.head(run_id))
+    return bool(journal.state(run_id).stands)
 
 
 # --- recover -----------------------------------------------------------------------------------------------------
@@ -197,7 +257,7 @@ def _rehearsed_recovery(desk: Desk, known: dict[str, NamedAgent], run: tuple[str
 
 
 _COLUMNS: Final = (Column("RUN"), Column("BECAME"), Column("OUTPUT, OR WHY", flex=True))
-_STYLES: Final = {"waits": "warn", "stopped": "bad"}
+_STYLES: Final = {"waits": "warn", "left alone": "dim", "stopped": "bad"}
 
 
 def _told_all(app: App, found: Iterator[RanOn]) -> int:
@@ -209,7 +269,7 @@ def _told_all(app: App, found: Iterator[RanOn]) -> int:
 
 def _weighed(found: Iterator[RanOn], worst: list[int]) -> Iterator[RanOn]:
     for each in found:
-        worst.append({"completed": exits.OK, "failed": exits.FAILED}.get(each.became, exits.FINDINGS))
+        worst.append(_code(each))
         yield each
 
 

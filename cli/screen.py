@@ -78,6 +78,7 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
 
     head, state = found.head, found.state
     yield "title", line(head.title or "", 120)
+    yield "stands", found.stands if found.stands != "completed" else ""
     yield "kind", line(head.kind)
     yield "from", line(found.path or "")
     yield "parent", line(head.parent_run_id or "")
@@ -207,6 +208,7 @@ _ON_RESUME: Final = {
     "hook": "the tool's hook is asked",
     "ask": "a person is asked",
     "fail": "the agent is told that nobody knows",
+    "tell": "the agent is told once that nobody knows, and may send it again",
 }
 
 
@@ -281,6 +283,8 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
 def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
     run_id = found.head.run_id
     hints: list[tuple[str, str]] = []
+    if found.stands not in ("", "completed", "imported"):
+        hints.append((f"runjournal explain {run_id}", "why it isn't moving, and what to type"))
     if found.problem is not None:
         hints.append((f"runjournal verify {run_id}", "where the log is damaged"))
     if findings is None or findings:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from runjournal.log import events as e
+from runjournal.log.authority import tells_unknown
 from runjournal.log.base import RecordedEvent
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import spans_children_max, spans_depth_max, spans_held_max
@@ -229,7 +230,8 @@ class _Reader:
         if isinstance(event, e.ToolResolved):
             span.end(record, event.outcome, event.note or "")
         else:
-            span.end(record, event.TYPE.partition(".")[2], _note(event))
+            lost = isinstance(event, e.ToolFailed) and (event.lost or tells_unknown(event))
+            span.end(record, "unknown" if lost else event.TYPE.partition(".")[2], _note(event))
 
     def _woken(self, record: RecordedEvent) -> None:
         if self._wait is not None:

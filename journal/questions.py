@@ -67,11 +67,11 @@ def _newest(log: Logbook, head: Head) -> Iterator[Head]:
     yield head if newest is None else log.head(newest)
 
 
-def of_run(log: Logbook, head: Head) -> list[OpenQuestion]:
-    """Return what people are asked of one run. What lives in another store is asked there."""
+def of_run(log: Logbook, head: Head, state: RunState | None = None) -> list[OpenQuestion]:
+    """Return what people are asked of one run, whose state may be passed. What lives elsewhere is asked there."""
     if head.status == "imported" or log.store.imported(head.run_id) is not None:
         return []
-    state = log.fold(RunState, head.run_id, at=head.head_seq)
+    state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     approvals = [] if head.status in TERMINAL else list(state.approvals.open())
     owned = head.status == "running" and not owner.gone(head, log.ownership.process, log.clock)
     waits = {wait["id"] for wait in state.status.waits}

@@ -76,6 +76,7 @@ class RunAudit:
             e.StepFailed: self._check_step_end,
             e.ModelStarted: self._check_call_start,
             e.ToolStarted: self._check_call_start,
+            e.ToolAdopted: self._check_adoption,
             e.ModelCompleted: self._check_call_end,
             e.ModelFailed: self._check_call_end,
             e.ToolCompleted: self._check_call_end,
@@ -257,6 +258,16 @@ class RunAudit:
         what = f"attempt {event.attempt} of call {shown(event.call_id)} ended, but it {why}"
         return [self._one("call_end", record.seq, what)]
 
+    def _check_adoption(self, record: RecordedEvent, event: e.ToolAdopted) -> list[Finding]:
+        call, step = self.state.calls.known.get(event.call_id), self.state.steps.open
+        if step is None:
+            return [self._one("call_adopted", record.seq, f"call {shown(event.call_id)} was taken over by no step")]
+        if (call is not None and call.unresolved) or (call is None and self._linked):
+            return []
+        why = "it never started, or what became of it was known"
+        what = f"step {step.index} took over call {shown(event.call_id)}, but {why}"
+        return [self._one("call_adopted", record.seq, what)]
+
     def _check_word(self, record: RecordedEvent, event: e.ToolResolved) -> list[Finding]:
         call = self.state.calls.known.get(event.call_id)
         if call is not None and call.unusable and event.outcome == "happened":
@@ -311,7 +322,7 @@ class RunAudit:
             return []
         ids = ", ".join(shown(wait["id"]) for wait in self.state.status.waits)
         what = f"the run is {STANDSTILLS[stands]} ({ids})"
-        return [finding("stopped", self.run_id, self.state.seq, what, command("show", self.run_id))]
+        return [finding("stopped", self.run_id, self.state.seq, what, command("explain", self.run_id))]
 
     def _untaken(self) -> list[Finding]:
         """A signal may come while the run ends; it is told by nobody else."""
@@ -341,6 +352,8 @@ class RunAudit:
                 code, why = "call_unresolved", "may have happened, and nobody knows"
             what = f"event {call.latest}: attempt {call.attempt} of call {shown(call_id)} ({shown(call.tool)}) {why}"
             next_command = show_calls(self.run_id, models=call.policy == "model")
+            if call.unresolved and severity == "warning":
+                next_command = command("explain", self.run_id)
             found.append(finding(code, self.run_id, call.latest, what, next_command, severity=severity))
         return found
 

@@ -67,6 +67,7 @@ CODES: Final[Mapping[str, Code]] = {
     "step_left_call": Code("warning", "a step completed while a call of its own was open: progress without a result"),
     "call_attempt": Code("error", "the attempt of a call doesn't count on from the one before"),
     "call_end": Code("error", "a call ended that wasn't open: it never started, or it had ended"),
+    "call_adopted": Code("error", "a step took over a call of which somebody knew what had become of it"),
     "duplicate_effect": Code("error", "one key has two effects"),
     "call_open": Code("warning", "a call was started and has no end"),
     "call_unresolved": Code("warning", "a call may have happened, and nobody knows"),

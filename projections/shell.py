@@ -9,19 +9,20 @@ import shlex
 
 
 def command(name: str, *args: str, options: str = "") -> str:
-    """Return a command of the command line: its name, options that are quoted already, and its arguments."""
-    ends = ["--"] if any(arg.startswith("-") for arg in args) else []
-    return " ".join(["runjournal", name, *([options] if options else []), shlex.join([*ends, *args])]).rstrip()
+    """Return a command of the command line: its name, its arguments, and options that are quoted already."""
+    dashed = any(arg.startswith("-") for arg in args)  # such an argument is none of the options
+    words = [options, "--", shlex.join(args)] if dashed else [shlex.join(args), options]
+    return " ".join(["runjournal", name, *filter(None, words)])
 
 
 def show_events(run_id: str, seq: int) -> str:
     """Return the command that shows a run's events from a seq on."""
-    return f"{command('show', run_id)} --events --from {seq}"
+    return command("show", run_id, options=f"--events --from {seq}")
 
 
 def show_calls(run_id: str, *, models: bool = False) -> str:
     """Return the command that shows a run's calls; with `models`, those of models too."""
-    return f"{command('show', run_id)} --calls{' --models' if models else ''}"
+    return command("show", run_id, options=f"--calls{' --models' if models else ''}")
 
 
 def resolve(run_id: str, call_id: str) -> str:

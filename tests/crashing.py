@@ -202,15 +202,9 @@ def finish(
             if mended is None:
                 break
             agent, mended = mended, None
-        except f.RunFailed:
-            people = AsyncJournal(store, process=process)
-            *_, before, last = (record.event for record in people.events(run_id))
-            lost = isinstance(before, e.ToolResolved) and getattr(last, "cause", "") == "unsafe_in_flight"
-            if not lost:  # it was the agent that gave up
-                break
-            say(people, run_id, world)
-            run_id = people.retry(run_id)
-        except f.RunWaiting:  # two modules have a tool of this name: it is nobody's
+        except f.RunFailed:  # it was the agent that gave up
+            break
+        except f.RunWaiting:
             say(AsyncJournal(store, process=process), run_id, world)
         except f.RunNotDue:
             clock.passed_s += 60

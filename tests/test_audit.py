@@ -35,8 +35,8 @@ FILES = ("test_audit.py", "test_audit_columns.py")
 SECRET = "pa55word-in-a-payload"
 ERROR = {"type": "Boom", "message": SECRET}
 COMMANDS = re.compile(
-    r"runjournal (show \S+ --(events --from \d+|calls( --models)?)|show \S+|replay \S+( --at \d+)?|verify \S+"
-    r"|export \S+|doctor|db rebuild|checkpoint prune \S+)"
+    r"runjournal (show \S+ --(events --from \d+|calls( --models)?)|show \S+|explain \S+|verify \S+"
+    r"|replay \S+( --at \d+)?|export \S+|doctor|db rebuild|checkpoint prune \S+)"
 )
 
 
@@ -70,6 +70,14 @@ def model(key="ask", *, attempt=1):
 
 def tool_done(key="pay", *, attempt=1):
     return e.ToolCompleted(key, attempt, SECRET)
+
+
+def tool_failed(**more):
+    return e.ToolFailed("pay", 1, ERROR, False, **more)
+
+
+def tool_told(**more):
+    return e.ToolFailed("pay", 1, {"type": "CallOutcomeUnknown", "message": "", "kind": "unknown"}, False, **more)
 
 
 def happened(key="pay", *, attempt=1, late=False):
@@ -285,6 +293,29 @@ FORGED = {
         ["call_end"],
     ),
     "a word on nothing": ([*OPEN, happened("x")], ["call_end"]),
+    "taken over unbegun": ([*OPEN, *owned(e.ToolAdopted("x"))], ["call_adopted"]),
+    "taken over, and known": ([*OPEN, *owned(tool(), tool_done(), e.ToolAdopted("pay"))], ["call_adopted"]),
+    "taken over by no step": (
+        [*OPEN, *owned(tool(), tool_failed(lost=True), e.StepFailed(0, ERROR, False), e.ToolAdopted("pay"))],
+        ["call_adopted"],
+    ),
+    "unknown and taken over": (
+        [
+            *OPEN,
+            *owned(tool(), tool_failed(lost=True), e.StepFailed(0, ERROR, False), started(1, "b")),
+            *owned(e.ToolAdopted("pay"), e.RunFailed(ERROR, [], "error")),
+        ],
+        ["call_unresolved", "uncommitted"],
+    ),
+    "unknown and told": (
+        [*OPEN, *owned(tool(), tool_failed(lost=True), tool_told(), e.RunFailed(ERROR, [], "error"))],
+        ["call_unresolved", "uncommitted"],
+    ),
+    "unknown and settled": (
+        [*OPEN, *owned(tool(), tool_failed(lost=True), tool_told(settled=True), e.RunFailed(ERROR, [], "error"))],
+        ["uncommitted"],
+    ),
+    "stands still": ([*BEGUN, *owned(e.RunWaiting([{"kind": "code", "id": "PlanChanged"}]))], ["stopped"]),
     "effect twice": ([*OPEN, *owned(tool(), tool_done(), tool_done())], ["duplicate_effect"]),
     "effect twice by a word": ([*OPEN, *owned(tool(), tool_done()), happened()], ["duplicate_effect"]),
     "effect twice, steps apart": (

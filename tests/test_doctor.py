@@ -110,7 +110,7 @@ def test_lock(tmp_path):
 def test_abandoned_run(tmp_path):
     """A run whose owner is gone is named, with the command that shows it."""
     check = examined(filled(tmp_path / "r.db", boot_id="another-boot"))["abandoned"]
-    assert (False, "runjournal show r") == (check.ok, check.next)
+    assert (False, "runjournal explain r") == (check.ok, check.next)
 
 
 def test_run_that_lives_elsewhere(tmp_path):
@@ -176,7 +176,7 @@ def test_waiting_and_imported_runs(tmp_path):
         batch = journal.batch("i", [event], expect=0, by="import:t")
         journal.append(replace(batch, imported=Import("i", "t", "0" * 64, "{}")))
         found = {check.name: check for check in doctor(journal)}
-    assert "runjournal show w" == found["waiting"].next
+    assert "runjournal explain w" == found["waiting"].next
     assert found["imported"].what.startswith("1 ")
 
 

@@ -620,7 +620,8 @@ def test_it_is_refused_with_advice(
     refused = [end for end in [whole, *ends] if end.stop is not None]
     for end in [whole, *ends]:
         assert not end.effects - whole.effects
-        assert (whole.facts if end.stop is None else "queued") == (end.facts if end.stop is None else end.status)
+        stands = "waiting" if isinstance(end.stop, f.PlanChanged | f.StepDiverged) else "queued"
+        assert (whole.facts if end.stop is None else stands) == (end.facts if end.stop is None else end.status)
     assert {error} <= {type(end.stop) for end in refused} <= {error, f.StepDone}
     told = {str(end.stop) for end in refused if type(end.stop) is error}
     assert any(all(part in text for part in advice) for text in told), told
@@ -652,13 +653,31 @@ def test_a_block_that_becomes_a_do() -> None:
 
 
 def test_an_undeclared_tool_fails_twice() -> None:
+    """A person is asked each time, and the agent, which would try it again at once, hears of no failure."""
+    heard = list[BaseException]()
+
+    def stubborn() -> str:
+        for _ in range(3):
+            try:
+                return flaky("ann")
+            except Exception as failure:  # noqa: BLE001 - as newcomers do
+                heard.append(failure)
+        raise AssertionError
+
+    whole, ends = everywhere(lambda run: run.do("tell", stubborn))
+    assert ("completed", "flaky ann", {("flaky", '"ann"'): 1}) == (whole.status, whole.output, whole.effects)
+    assert {repr(whole.facts)} == {repr(end.facts) for end in ends}
+    assert [] == heard
+
+
+def test_a_tool_whose_agent_is_told_that_nobody_knows() -> None:
     """It isn't sent again, for it may have happened; the error says what to tell the journal of the tool."""
 
     def agent(run: Run) -> Any:
         with run.step("tell"):
             for _ in range(3):
                 try:
-                    return flaky("ann")
+                    return told("ann")
                 except CallFailed:
                     continue
                 except CallOutcomeUnknown as unknown:
@@ -666,10 +685,11 @@ def test_an_undeclared_tool_fails_twice() -> None:
                     raise
         raise AssertionError
 
+    told = tool(on_unknown="fail", name="told")(flaky.fn)
     notes = list[str]()
     whole, ends = everywhere(agent)
-    assert ("failed", "CallOutcomeUnknown", {}) == (whole.status, whole.output["type"], whole.effects)
-    assert {repr(whole.facts)} == {repr(end.facts) for end in ends}
+    for end in (whole, *ends):
+        assert ("failed", "CallOutcomeUnknown", {}) == (end.status, end.output["type"], end.effects)
     assert any('@tool(policy="idempotent")' in note and "reconcile=" in note for note in notes)
 
 

@@ -895,7 +895,8 @@ def for_model(event, state) -> Any:  # noqa: C901 - one case per type
         case e.RunQueued():
             return kind, {"scope": "r"}
         case e.RunWaiting():
-            return kind, {"for": [wait["id"] for wait in event.for_]}
+            stands = [wait["kind"] for wait in event.for_ if wait["kind"] in ("code", "recoveries")]
+            return kind, {"for": [wait["id"] for wait in event.for_], "stands": stands[0] if stands else ""}
         case e.StepStarted():
             more = {"keyed": event.key is not None, "name": event.name, "kind": event.kind}
             return kind, {"index": event.index, "id": event.id, "attempt": event.attempt} | more
@@ -913,7 +914,8 @@ def for_model(event, state) -> Any:  # noqa: C901 - one case per type
         case e.ToolCompleted() | e.ModelCompleted():
             return kind, {"call_id": event.call_id, "attempt": event.attempt, "result": None}
         case e.ToolFailed():
-            said = {"did_not_happen": event.did_not_happen, "again": event.again}
+            names = ("did_not_happen", "again", "lost", "settled")
+            said = {name: getattr(event, name) for name in names}
             return kind, {"call_id": event.call_id, "attempt": event.attempt, "error": event.error} | said
         case e.ModelFailed():
             return kind, {
@@ -922,6 +924,8 @@ def for_model(event, state) -> Any:  # noqa: C901 - one case per type
                 "error": event.error,
                 "again": event.again,
             }
+        case e.ToolAdopted():
+            return kind, {"call_id": event.call_id}
         case e.ToolResolved():
             told = {"outcome": event.outcome, "late": event.late, "result": None}
             return kind, {"call_id": event.call_id, "attempt": event.attempt} | told
@@ -943,7 +947,8 @@ def our_calls(state):
         call_id: {
             "maybe": call.maybe, "told": call.told, "status": call.status, "attempt": call.attempt, "began": call.began,
             "latest": call.latest, "tries": call.tries, "fresh": call.fresh, "step": call.step, "sent": call.sent,
-            "expires": call.key_expires_at if call.maybe else None, "unresolved": call.unresolved,
+            "expires": call.key_expires_at if call.maybe else None, "unresolved": call.unresolved, "said": call.said,
+            "settled": call.settled, "taken": call.taken,
         }
         for call_id, call in state.calls.known.items()
     }  # fmt: skip
@@ -969,6 +974,9 @@ def model_calls(state):
             "sent": call.sent,
             "expires": call.expires if call.maybe else None,
             "unresolved": call.unresolved,
+            "said": call.said,
+            "settled": call.settled,
+            "taken": call.taken,
         }
     return calls
 
@@ -1010,7 +1018,8 @@ def story(rng, size):
             if chance < 0.08:
                 event, epoch = e.ToolResolved(call_id, rng.choice(call.maybe), rng.choice(OUTCOMES), late=True), 0
             else:
-                event, epoch = no(call_id, call.attempt, "CallOutcomeUnknown"), state.status.epoch
+                event = no(call_id, call.attempt, "CallOutcomeUnknown", settled=chance > 0.12)
+                epoch = state.status.epoch
         elif running and chance > 0.96:
             event, epoch = e.RunRequeued("owner_dead"), 0
         elif isinstance(event, e.RunRetryScheduled):

@@ -209,7 +209,8 @@ def test_everybody_sees_that_it_stands_still(journal: AsyncJournal, deploy: Depl
     word = "stopped: the code differs"
     assert word == stands(journal.store, journal.head("r"))
     found = [each for each in audit_run(journal.store, "r") if each.code == "stopped"]
-    assert [(f"the run is {word} ('PlanChanged')", "runjournal show r")] == [(each.what, each.next) for each in found]
+    told = f"the run is {word} ('PlanChanged')", "runjournal explain r"
+    assert [told] == [(each.what, each.next) for each in found]
     checks = {check.name: check for check in doctor(journal.store)}
     assert (False, f"1 runs are {word} (r)") == (checks["stopped"].ok, checks["stopped"].what)
     journal.resume("r", reason="mended the prompt")

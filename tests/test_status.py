@@ -142,6 +142,7 @@ SCENES = {
     "gone": gone,
     "waiting": left(WAIT),
     "woken": woken,
+    "stands": left(e.RunWaiting([LOOP])),
     "retry": left(retry_scheduled(LATER)),
     "due": due,
     "completed": left(e.RunCompleted(None)),
@@ -152,6 +153,7 @@ SCENES = {
 STATUS = {scene: scene for scene in SCENES} | {
     "gone": "running",
     "woken": "waiting",
+    "stands": "waiting",
     "retry": "scheduled_retry",
     "due": "scheduled_retry",
 }
@@ -178,6 +180,7 @@ SAMPLES: dict[str, Any] = {
     "tool.dispatched": e.ToolDispatched("o"),
     "tool.completed": e.ToolCompleted("c", 1),
     "tool.failed": tool_failed(),
+    "tool.adopted": e.ToolAdopted("c"),
     "tool.resolved": e.ToolResolved("c", 1, "happened"),
     "memory.set": e.MemorySet("k", 1),
     "memory.deleted": e.MemoryDeleted("k"),
@@ -201,14 +204,15 @@ SAMPLES: dict[str, Any] = {
 # Who may append what, by hand from the table of docs/architecture.md (engine.md A2).
 ANYTIME = {"cost.recorded", "cost.repriced", "note.added", "x.test_status.remark", "tool.dispatched"}
 NOT_TERMINAL = {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
-LIVE = {"queued", "running", "gone", "waiting", "woken", "retry", "due"}
+LIVE = {"queued", "running", "gone", "waiting", "woken", "stands", "retry", "due"}
 ANYONE = {
     "new": {"run.queued"},
-    "queued": {"run.claimed", "run.cancelled", "run.failed"},
+    "queued": {"run.claimed", "run.waiting", "run.cancelled", "run.failed"},
     "running": set(),
     "gone": {"run.requeued"},
     "waiting": {"run.cancelled", "run.failed"},
     "woken": {"run.claimed", "run.cancelled", "run.failed"},
+    "stands": {"run.requeued", "run.cancelled", "run.failed"},
     "retry": {"run.cancelled"},
     "due": {"run.requeued", "run.cancelled"},
 }
@@ -228,7 +232,10 @@ def anyone(scene):
 
 def sample(kind, scene, epoch=0):
     if kind == "run.requeued":
-        return e.RunRequeued("released" if epoch else "retry_due" if scene in ("retry", "due") else "lease_expired")
+        reasons = {"retry": "retry_due", "due": "retry_due", "stands": "resumed"}
+        return e.RunRequeued("released" if epoch else reasons.get(scene, "lease_expired"))
+    if kind == "run.waiting" and scene == "queued":
+        return e.RunWaiting([LOOP])
     return SAMPLES[kind]
 
 
@@ -588,7 +595,7 @@ def test_failing_without_an_owner(desk, scene, cause, error):
 @pytest.mark.parametrize(("scene", "kinds", "error"), [
     ("queued", ["recoveries"], None), ("queued", ["recoveries", "timer"], InvalidTransition),
     ("queued", ["code"], InvalidTransition), ("waiting", ["recoveries"], InvalidTransition),
-    ("gone", ["recoveries"], NotAllowed), ("failed", ["recoveries"], InvalidTransition),
+    ("gone", ["recoveries"], InvalidTransition), ("failed", ["recoveries"], InvalidTransition),
 ])  # fmt: skip
 def test_waiting_without_an_owner(desk, scene, kinds, error):
     """Without its owner a run waits only because it doesn't get on, and only when it would be claimed."""

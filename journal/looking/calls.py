@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from runjournal.log import events as e
+from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Json
 from runjournal.log.limits import ended_attempts_held_max
 from runjournal.logbook import Logbook
@@ -15,6 +16,7 @@ from runjournal.logbook import Logbook
 class CallRow(NamedTuple):
     """One attempt of a call, from its start to its end; `status` is open if it has none. `seq` is where it started.
 
+    It is unknown if nobody knows what the attempt did, whatever it ended with.
     `value` is its args, `outcome` its result or error, each possibly a `BlobRef`; `ended_at` None while it is open.
     """
 
@@ -74,6 +76,8 @@ _End = e.ToolCompleted | e.ModelCompleted | e.ToolFailed | e.ModelFailed | e.Too
 def _ended(event: _End) -> str:
     if isinstance(event, e.ToolResolved):
         return event.outcome
+    if isinstance(event, e.ToolFailed) and (event.lost or tells_unknown(event)):
+        return "unknown"
     return event.TYPE.partition(".")[2]
 
 

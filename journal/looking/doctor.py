@@ -301,7 +301,7 @@ class _Patient:
                 alive += 1
         yield Check("running", True, f"{alive} runs are running and have a living owner")
         what = f"{len(gone)} running runs have no living owner{_list(gone)}"
-        yield Check("abandoned", not gone, what, self._run_command("show", gone))
+        yield Check("abandoned", not gone, what, self._run_command("explain", gone))
         for status in ("queued", "scheduled_retry", "imported"):
             yield Check(status, True, f"{sum(1 for _ in self._heads(status))} runs are {status}")
         stopped, waiting = dict[str, list[str]](), list[str]()
@@ -309,9 +309,10 @@ class _Patient:
             word = stands(self.store, head)
             (stopped.setdefault(word, []) if word else waiting).append(head.run_id)
         for word, runs in sorted(stopped.items()):
-            yield Check("stopped", False, f"{len(runs)} runs are {word}{_list(runs)}", self._run_command("show", runs))
+            next_command = self._run_command("explain", runs)
+            yield Check("stopped", False, f"{len(runs)} runs are {word}{_list(runs)}", next_command)
         what = f"{len(waiting)} runs wait for an answer, a signal, a child or a time{_list(waiting)}"
-        yield Check("waiting", None if waiting else True, what, self._run_command("show", waiting))
+        yield Check("waiting", None if waiting else True, what, self._run_command("explain", waiting))
 
     def recovery(self) -> Iterator[Check]:
         """What is missing to recover the runs that haven't ended: events that can't be folded, values, checkpoints."""

@@ -45,7 +45,7 @@ INVENTORY: Final = (
     Kind(
         "tool status",
         "persist before commit",
-        ("tool.started", "tool.completed", "tool.failed", "tool.resolved"),
+        ("tool.started", "tool.completed", "tool.failed", "tool.adopted", "tool.resolved"),
         "calls",
         "the start before the tool is called, the end as soon as it has ended, both before the step completes",
         "a call that ended returns its recorded result or failure, and is not made again",
@@ -57,7 +57,7 @@ INVENTORY: Final = (
         ("tool.started",),
         "calls",
         "the intent, with the exact arguments, before a tool of policy `keyed` or `unsafe` is called: durably",
-        "listed with a verdict: recorded, run (again, under the same key) or ask; never sent again on a guess",
+        "listed with a verdict: recorded, run (again, under the same key), hook, ask, fail, tell; never by a guess",
         "nothing: what can't be known is said aloud",
     ),
     Kind(

@@ -21,7 +21,7 @@ class OpenCall(NamedTuple):
 
     `seq` is where its newest attempt started: 0 and below counts back in the run that this one goes on from.
     `args` is None for a model call, and a `BlobRef` where the args are large. `verdict` is what recovery does with it
-    (recorded, run, hook, ask, fail), and `why`; "" in a run that isn't gone on with here.
+    (recorded, run, hook, ask, fail, tell), and `why`; "" in a run that isn't gone on with here.
     """
 
     call_id: str

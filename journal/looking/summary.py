@@ -21,6 +21,7 @@ from runjournal.writing import checkpoints
 from .family import Family, family
 from .open_calls import OpenCall, call_as_json, open_calls
 from .progress import Progress
+from .standing import word_of
 from .states import state_as_json, state_at
 
 
@@ -40,7 +41,8 @@ class Summary:
     `state` is None where the log can't be folded; `problem` says why. `events` are counts by type, `last` the newest
     events, newest first. `owner_gone`: the run is running now, and the process that owns it is known to be gone.
     `family` are the runs below it; None where it stands at an earlier event. `newest` is the run that went on from it,
-    by retries and restarts; None if there is none.
+    by retries and restarts; None if there is none. `stands` is the word for how it stands now, as `explain` has it; ""
+    where it stands at an earlier event, or can't be folded.
     """
 
     head: Head
@@ -56,6 +58,7 @@ class Summary:
     owner_gone: bool
     family: Family | None
     newest: str | None
+    stands: str
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON: the keys of `show -o json`, the findings left out."""
@@ -89,6 +92,7 @@ class Summary:
             "sub_agents": self.family._asdict() if self.family else None,
             "goes_on_from": found.get("base"),
             "went_on_as": self.newest,
+            "stands": self.stands or None,
         }
 
 
@@ -121,6 +125,7 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
         head.status == "running" and owner.gone(head, owner.here(), journal.clock),
         family(journal, run_id) if at is None else None,
         later if (later := store.newest(head.scope)) != run_id else None,
+        word_of(journal, head, state) if at is None and state is not None else "",
     )
 
 

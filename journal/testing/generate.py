@@ -212,6 +212,22 @@ def _word(rng: random.Random, state: RunState) -> Written | None:
     ), state.status.epoch
 
 
+def _told(rng: random.Random, state: RunState) -> Written | None:
+    """Return that the agent was told "nobody knows"."""
+    if not (unresolved := state.calls.unresolved()):
+        return None
+    call_id = rng.choice(sorted(unresolved))
+    error = {"type": "CallOutcomeUnknown", "message": "nobody knows", "kind": "unknown"}
+    told = e.ToolFailed(call_id, unresolved[call_id].attempt, error, transient=False, settled=rng.choice((False, True)))
+    return told, state.status.epoch
+
+
+def _adopted(rng: random.Random, state: RunState) -> Written | None:
+    step = state.steps.open.id if state.steps.open else ""
+    elsewhere = sorted(key for key, call in state.calls.unresolved().items() if call.step != step)
+    return (e.ToolAdopted(rng.choice(elsewhere)), state.status.epoch) if elsewhere else None
+
+
 def _ask(rng: random.Random, state: RunState) -> Written:
     return event(rng, e.ApprovalRequested, approval_id=f"q{state.seq}"), state.status.epoch
 
@@ -244,6 +260,7 @@ def _leave(rng: random.Random, state: RunState) -> Written:
 
 Move = Callable[[random.Random, RunState], "Written | None"]
 _MOVES: Final[tuple[Move, ...]] = (
-    _context, _context, _call, _call, _end, _end, _word, _ask, _answer, _signal, _close, _close, _step, _leave
+    _context, _context, _call, _call, _end, _end, _word, _told, _adopted, _ask, _answer, _signal, _close, _close, _step,
+    _leave,
 )  # fmt: skip
 _MOVES_OUTSIDE: Final[tuple[Move, ...]] = (_step, _step, _step, _step, _context, _signal, _leave)

@@ -1,0 +1,316 @@
+"""Each way in which a run can stand still: the word, why it doesn't move, and a line that moves it when it is typed."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from runjournal import Journal, RunWaiting, tool
+from runjournal.cli.app import cli
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.looking.standing import KINDS
+
+AGENTS = """
+from runjournal import tool
+
+
+@tool
+def mail(to):
+    return "mail-1"
+
+
+def later(run):
+    return run.do("add", sum, [1, 2])
+
+
+def asks(run):
+    return run.ask("refund", args={"cents": 500}, reason="it broke")
+
+
+def mails(run):
+    with run.step("s"):
+        return mail("ada")
+"""
+R = "run-1"
+ERROR = {"type": "Boom", "message": "no number"}
+GONE = e.RunClaimed("w@old", 1, 60.0, "old-host", "another boot", "n", 7, "1")
+CALL = (
+    e.StepStarted(0, "s", "s", "once", 1, 1),
+    e.ToolStarted("c1", "mail", {"to": "ada"}, "unsafe", False, "ask", 1),
+)
+QUESTION = e.ApprovalRequested("q1", "refund", "it broke", args={"cents": 500})
+RETRY = "2026-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"
+
+
+def mine() -> e.RunClaimed:
+    me = owner.here()
+    return e.RunClaimed("w@here", 1, 600.0, me.host, me.boot_id, me.pid_ns, me.pid, me.started)
+
+
+def holding(*events: e.Event, claim: e.RunClaimed | None = None) -> Callable[[Journal], None]:
+    """Return what makes a run with these events of its owner."""
+
+    def made(journal: Journal) -> None:
+        journal.append(R, [e.RunQueued("later", None), claim or mine()], expect=0)
+        if events:
+            journal.append(R, list(events), epoch=1)
+
+    return made
+
+
+def queued(journal: Journal) -> None:
+    journal.enqueue("later", run_id=R)
+
+
+def stopping(journal: Journal) -> None:
+    holding()(journal)
+    journal.cancel(R)
+
+
+def asked(journal: Journal) -> None:
+    journal.enqueue("asks", run_id=R)
+    with pytest.raises(RunWaiting):
+        journal.run(lambda run: run.ask("refund", args={"cents": 500}), run_id=R)
+
+
+def called(journal: Journal) -> None:
+    @tool(name="mail")
+    def lost(to: str) -> str:
+        raise ConnectionError("lost")
+
+    def mails(run: Any) -> None:
+        with run.step("s"):
+            lost("ada")
+
+    with pytest.raises(RunWaiting):
+        journal.run(mails, run_id=R)
+
+
+def answered(journal: Journal) -> None:
+    asked(journal)
+    journal.approve(R, journal.questions(R)[0].id)
+
+
+def ended(journal: Journal) -> None:
+    queued(journal)
+    journal.cancel(R)
+
+
+def superseded(journal: Journal) -> None:
+    ended(journal)
+    journal.retry(R, new_run_id="run-2")
+
+
+def completed(journal: Journal) -> None:
+    holding(e.RunCompleted("done"))(journal)
+
+
+def imported(journal: Journal) -> None:
+    journal.append(R, [e.RunImported("later", "x", "claude-code", "0" * 64)], expect=0, by="import:claude-code")
+
+
+def elsewhere(journal: Journal) -> None:
+    assert isinstance(journal.store.url, str)
+    path = Path(journal.store.url.removeprefix("sqlite:"))
+    with Journal.open(path.with_name("other.db")) as other:
+        holding(claim=GONE)(other)
+    export = str(path.with_name("export.jsonl"))
+    typed(path.with_name("other.db"), "export", R, "--to", export)
+    typed(path, "import", "jsonl", export)
+
+
+WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
+    "queued": (queued, "it is queued, and nobody runs it"),
+    "owned": (holding(), "it is running: w@here, process "),
+    "stopping": (stopping, "a cancel was requested (after_step), and its owner hasn't obeyed yet: w@here, process "),
+    "abandoned": (holding(claim=GONE), "its owner is gone: w@old, process 7 on old-host, since 2"),
+    "approval": (asked, "it waits for a yes or no to 'refund'"),
+    "call": (called, "nobody knows whether mail has happened, and it waits for somebody to say so"),
+    "answers": (
+        holding(*CALL, QUESTION, e.RunWaiting([{"kind": "approval", "id": "q1"}, {"kind": "question", "id": "c1"}])),
+        "it waits for people to say a yes or no to 'refund'; whether mail has happened",
+    ),
+    "answered": (answered, "what it waited for has come, and nobody runs it"),
+    "due": (
+        holding(e.RunRetryScheduled(RETRY[0], 1, ERROR, [])),
+        "its round 2 is due since 2026-01-01T00:00:00.000000Z: Boom: no number",
+    ),
+    "backoff": (
+        holding(e.RunRetryScheduled(RETRY[1], 1, ERROR, [])),
+        "its round 2 is due at 2999-01-01T00:00:00.000000Z, not before: Boom: no number",
+    ),
+    "failed": (
+        holding(e.RunFailed(ERROR, [["s", 1]], "error")),
+        "it has failed (error): Boom: no number",
+    ),
+    "unanswered": (
+        holding(*CALL, e.RunFailed(ERROR, [], "unsafe_in_flight")),
+        "it has failed, and nobody has said whether mail has happened: Boom: no number",
+    ),
+    "budget": (
+        holding(e.RunFailed({"type": "BudgetExceeded", "message": "2 USD are spent"}, [], "budget")),
+        "its budget is used up: BudgetExceeded: 2 USD are spent",
+    ),
+    "cancelled": (ended, "it was cancelled"),
+    "completed": (completed, "it has completed: there is nothing to do"),
+    "imported": (imported, "it happened in another tool, and was imported: it is there to be looked at"),
+    "elsewhere": (elsewhere, "it lives in another store, and goes on there"),
+    "superseded": (superseded, "it is cancelled, and its line went on as run-2"),
+    "code": (
+        holding(e.RunWaiting([{"kind": "code", "id": "PlanChanged"}], why="the log has step a, the code asks for b")),
+        "stopped: the code differs: the log has step a, the code asks for b",
+    ),
+    "recoveries": (
+        holding(e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why="4 recoveries")),
+        "stopped: it doesn't get on: 4 recoveries",
+    ),
+    "signal": (holding(e.RunWaiting([{"kind": "signal", "id": "paid"}])), "it waits for the signal 'paid'"),
+    "child": (holding(e.RunWaiting([{"kind": "child", "id": R}])), f"it waits for run {R}"),
+    "waiting": (holding(e.RunWaiting([{"kind": "timer", "id": "t"}])), "it waits for timer t"),
+}
+
+
+def typed(store: Path, *words: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, ["--db", str(store), *words], catch_exceptions=False)
+    assert code == done.exit_code, done.output
+    return done
+
+
+def position(store: Path) -> int:
+    with Journal.open(store) as journal:
+        return journal.store.last_position()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the agents' module in it, where commands are typed."""
+    (tmp_path / "standing_agents.py").write_text(AGENTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "standing_agents", raising=False)
+    return tmp_path
+
+
+def test_every_row_of_the_table_is_tested() -> None:
+    """A new way in which a run can stand still has a test."""
+    assert sorted(WAYS) == sorted(kind.word for kind in KINDS)
+
+
+@pytest.mark.parametrize("word", WAYS)
+def test_a_line_that_is_printed_moves_the_run(place: Path, word: str) -> None:
+    """`explain` says the word and the reason; each line that it prints as one that moves the run does, on a copy."""
+    build, why = WAYS[word]
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        build(journal)
+        kind = journal.head(R).kind
+    told = json.loads(typed(store, "explain", R, "--agent", f"standing_agents:{kind}", "-o", "json").stdout)
+    assert (word, True) == (told["stands"], told["why"].startswith(why))
+    text = typed(store, "explain", R, "--agent", f"standing_agents:{kind}").stdout
+    lines = [row.strip() for row in text.splitlines() if row.startswith("  runjournal ")]
+    assert [way["command"] for way in told["ways"]] == lines
+    assert lines
+    before = position(store)
+    for way, printed in zip(told["ways"], lines, strict=True):
+        copy = place / "copy.db"
+        with Journal.open(store) as journal:
+            copy.unlink(missing_ok=True)
+            journal.backup(copy)
+        program, option, named, *words = shlex.split(printed)
+        assert ("runjournal", "--db", str(store)) == (program, option, named)
+        code = 75 if word == "backoff" and words[0] == "recover" else 0
+        typed(copy, *words, code=code)
+        assert way["moves"] == (position(copy) > before), printed
+    assert before == position(store)
+
+
+NOT_MOVED = {"owned", "stopping", "backoff", "completed", "imported", "superseded", "child"}
+
+
+@pytest.mark.parametrize("word", sorted(set(WAYS) - NOT_MOVED))
+def test_the_first_line_changes_how_the_run_stands(place: Path, word: str) -> None:
+    """Once the best line is typed, the run stands in another way, or has a newer run that goes on from it."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        WAYS[word][0](journal)
+        kind = journal.head(R).kind
+    told = json.loads(typed(store, "explain", R, "--agent", f"standing_agents:{kind}", "-o", "json").stdout)
+    typed(store, *shlex.split(told["ways"][0]["command"])[3:])
+    after = json.loads(typed(store, "explain", R, "-o", "json").stdout)["stands"]
+    with Journal.open(store) as journal:
+        runs = len(list(journal.runs()))
+    assert (word, 1) != (after, runs)
+
+
+def test_an_agent_that_is_not_known_is_a_placeholder(place: Path) -> None:
+    """Without --agent the line has a placeholder, which keeps the run's kind, and it is said how to fill it in."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        queued(journal)
+        journal.enqueue("a kind", run_id="other")
+    done = typed(store, "explain", R)
+    assert f"runjournal --db {store} recover {R} --agent MODULE:later" in done.stdout
+    assert "MODULE is where the agent is; --agent or RUNJOURNAL_AGENT fills it in" in done.stderr
+    assert "--agent 'a kind=MODULE:FUNCTION'" in typed(store, "explain", "other").stdout
+    assert "--agent 'a kind=x:y'" in typed(store, "explain", "other", "--agent", "x:y").stdout
+
+
+def test_a_run_and_a_store_that_are_missing(place: Path) -> None:
+    """Each error has the command that leads on."""
+    said = typed(place / "no.db", "explain", R, code=75).stderr
+    assert "`runjournal run`, `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another" in said
+    with Journal.open(place / "runjournal.db") as journal:
+        queued(journal)
+    assert "ls` lists those that are" in typed(place / "runjournal.db", "explain", "nobody", code=4).stderr
+
+
+def test_ls_and_show_have_the_word(place: Path) -> None:
+    """`ls` says it behind the status where it says more, `show` in a line of its own; for programs both always do."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        asked(journal)
+        journal.enqueue("later", run_id="other")
+    rows = typed(store, "ls").stdout.splitlines()[1:]
+    assert ["other queued later", f"{R} waiting: approval"] == [" ".join(row.split()[:3]) for row in rows]
+    found = json.loads(typed(store, "ls", "-o", "json").stdout)
+    assert ["queued", "approval"] == [each["stands"] for each in found]
+    assert "approval" == json.loads(typed(store, "show", R, "-o", "json").stdout)["stands"]
+    text = " ".join(typed(store, "show", R).stdout.split())
+    assert "stands approval" in text
+    assert f"explain {R} why it isn't moving, and what to type" in text
+
+
+def test_a_run_is_resumed_for_whoever_runs_it_next(place: Path) -> None:
+    """Without an agent it is free, with the reason on record; one that has nothing to resume says what to do."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        WAYS["code"][0](journal)
+    typed(store, "resume", R, "--reason", "mended", "--dry-run")
+    assert "stopped: the code differs" in typed(store, "show", R).stdout
+    typed(store, "resume", R, "--reason", "mended", "--by", "ada")
+    with Journal.open(store) as journal:
+        *_, last = journal.events(R)
+    assert (e.RunRequeued("resumed", "mended"), "ada") == (last.event, last.by)
+    assert "it is queued: run it" in typed(store, "resume", R, code=5).stderr
+    done = typed(store, "resume", R, "--agent", "standing_agents:later", "--reason", "now")
+    assert "3\n" == done.stdout
+    assert (
+        "is of kind later, the agent's is asks"
+        in typed(store, "resume", R, "--agent", "standing_agents:asks", code=2).stderr
+    )
+
+
+def test_explain_writes_nothing(place: Path) -> None:
+    """The bytes of the store are the same before and after."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        asked(journal)
+    before = store.read_bytes()
+    typed(store, "explain", R)
+    assert before == store.read_bytes()
