@@ -56,7 +56,6 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Check": {
         "audit": ("audit:audit", "Find what is wrong or unsafe in a run, and say what to do."),
-        "check": ("check:check", "Check that today's code can go on with stored runs."),
         "verify": ("audit:verify", "Check every hash and link of the log."),
         "doctor": ("audit:doctor", "Check this place: engine, file, settings, what recovery needs."),
     },
@@ -97,7 +96,8 @@ class App:
         from runjournal.log.errors import StoreUnavailable
 
         if self.path is not None and not os.path.lexists(self.path):
-            hint = "`runjournal run`, `demo` or `import` makes one, --db or RUNJOURNAL_DB names another"
+            makes = "`runjournal run`, `runjournal demo` or `runjournal import` makes one"
+            hint = f"{makes}, --db or RUNJOURNAL_DB names another"
             raise StoreUnavailable(f"no store at {self.path} ({self.source}); {hint}")
 
     @contextlib.contextmanager

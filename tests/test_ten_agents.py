@@ -1,4 +1,4 @@
-"""Agents as a new user writes them, killed at random, with tools that time out live: `programs/ten_agents.py` judges."""
+"""Agents as a new user writes them, killed at random, with tools that time out: `programs/ten_agents.py` judges."""
 
 import os
 import subprocess
