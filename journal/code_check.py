@@ -405,6 +405,7 @@ class CodeChecker(Runner):
         return found.ok and not self._ended and not found.unchecked
 
     def reel(self) -> Reel:
+        """Return the log of the run, to be shown from its beginning."""
         return Reel(self.log.store, self._run_id, self.log.ownership.process)
 
     def whole(self) -> Reel:
