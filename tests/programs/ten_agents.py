@@ -499,7 +499,10 @@ class Case:
                 break
             if said == "waiting":
                 took = 0.7 * took + 0.3 * (time.monotonic() - began)
-                self.child(lambda: self.people(run_id), self.rng.random() * 0.05 if strike and self.rng.random() < 0.2 else None)
+                self.child(
+                    lambda: self.people(run_id),
+                    self.rng.random() * 0.05 if strike and self.rng.random() < 0.2 else None,
+                )
             elif said not in ("killed", "RunBusy", "RunNotDue"):
                 self.violations.append(f"{run_id}: {said}")
                 return
