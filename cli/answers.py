@@ -131,12 +131,16 @@ def reject(app: App, run: str, question: str, *, act: Act) -> int:
 @pass_app
 def edit(app: App, run: str, question: str, *, args: Any, act: Act) -> int:
     """Say yes to a question that a run asks, with other arguments than it asked for."""
-    if not isinstance(args, dict):
+    if not _is_object(args):
         raise click.BadParameter("expected a JSON object, as the run has asked with one", param_hint="--args")
     with acting(app, act) as desk:
         run_id, key = _asked(desk, run, question)
         desk.journal.approve(run_id, key, args=args, note=act.reason)
         return desk.told(run_id)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _asked(desk: Desk, run: str, question: str) -> tuple[str, str]:

@@ -96,7 +96,8 @@ class App:
         from runjournal.log.errors import StoreUnavailable
 
         if self.path is not None and not os.path.lexists(self.path):
-            hint = "`runjournal run`, `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
+            makes = "`runjournal run`, `runjournal demo` or `runjournal import` makes one"
+            hint = f"{makes}, --db or RUNJOURNAL_DB names another"
             raise StoreUnavailable(f"no store at {self.path} ({self.source}); {hint}")
 
     @contextlib.contextmanager

@@ -39,6 +39,7 @@ from runjournal.writing.checkpoints import CheckpointWarning as CheckpointWarnin
 
 from .async_journal import AsyncJournal as AsyncJournal
 from .async_run import AsyncRun as AsyncRun
+from .code_check import CodeCheck as CodeCheck
 from .journal import Journal as Journal
 from .journal import Place as Place
 from .questions import OpenQuestion as OpenQuestion

@@ -16,6 +16,7 @@ from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 
 from . import linking, mistyped, naming, standstill
+from .code_check import CodeCheck, CodeChecker
 from .logbook import Logbook, Place
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
@@ -128,6 +129,17 @@ class Journal(Logbook):
             except (Exception, Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
                 found[run_id] = error
         return found
+
+    def check(self, agent: Agent, run_id: str) -> CodeCheck:
+        """Return whether today's code of an agent can go on with a run, and if not, the first place where it differs.
+
+        The agent is called over a copy of the log in memory: each call, question and answer is served from there. No
+        tool, model or hook is called, and nothing is written. Code outside tools is executed, but for a `do` in which
+        nothing was journalled. Raises RunNotFound, and InvalidArgument for an imported run.
+        """
+        if inspect.iscoroutinefunction(agent):
+            raise Mistake("the agent is a coroutine function: check it with AsyncJournal.check_async")
+        return CodeChecker(self, agent, mistyped.check_run(self, run_id)).check()
 
     # What others say to a run.
 

@@ -264,10 +264,7 @@ def test_an_agent_that_is_not_known_is_a_placeholder(place: Path) -> None:
 def test_a_run_and_a_store_that_are_missing(place: Path) -> None:
     """Each error has the command that leads on."""
     said = typed(place / "no.db", "explain", R, code=75).stderr
-    assert (
-        "`runjournal run`, `runjournal demo` or `runjournal import` makes one, --db or RUNJOURNAL_DB names another"
-        in said
-    )
+    assert "no.db (--db); `runjournal run`, `runjournal demo` or `runjournal import` makes one, --db or " in said
     with Journal.open(place / "runjournal.db") as journal:
         queued(journal)
     assert "ls` lists those that are" in typed(place / "runjournal.db", "explain", "nobody", code=4).stderr

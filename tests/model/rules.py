@@ -2299,7 +2299,7 @@ def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
         assert (1, []) == (len(lab.events("tool.started")), told)
 
 
-@rule  # engine.md H15
+@rule  # engine.md H3
 def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
     """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
     for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
@@ -2311,7 +2311,7 @@ def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
         assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
 
 
-@rule  # engine.md H15
+@rule  # engine.md H5
 def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
     """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
 
@@ -2458,6 +2458,31 @@ def test_which_call_is_taken_over(m: Any) -> None:
 
 
 @rule  # engine.md C10
+def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
+    """Two that nobody knows of: whoever asks for one gets the oldest that is left, before a crash and after it."""
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: [type(x).__name__ for x in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+        return run.do("b", lambda: [run.call(tool, x=1), run.call(tool, x=1)])
+
+    def make(plan: dict[int, str]) -> Lab:
+        nonlocal tool
+        lab = bench(m, agent, {("keyed", 1): ["never"]}, plan)
+        lab.result = lambda policy, args, key: key  # type: ignore[method-assign]
+        tool = lab.tools["keyed"] = m.Tool("keyed", "keyed", lab.tool("keyed"))
+        lab.boot()
+        return lab
+
+    def in_order(lab: Lab) -> None:
+        first, second = dict.fromkeys(event.data["call_id"] for event in lab.events("tool.started"))
+        assert [first, second] == [event.data["call_id"] for event in lab.events("tool.adopted")]
+        assert [first, second] == lab.store.state("r").output["output"]
+
+    tool: Any = None
+    struck_everywhere(make, in_order)
+
+
+@rule  # engine.md C10
 def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
     """A word that comes while the run lies still is for the step that took it over: its result goes there."""
     for word, output in (("happened", "by hand"), ("did_not_happen", "sent")):
@@ -2477,6 +2502,61 @@ def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
         lab.journal.resolve("r", waits, word, "by hand")
         assert {"output": ["unknown", output]} == lab.serve().output
         assert {waits} == {event.data["call_id"] for event in lab.events("tool.started")}
+
+
+@rule  # engine.md C10
+def test_what_happened_and_was_not_heard_is_told_to_the_next_ask(m: Any) -> None:
+    """The agent was told that nobody knows; a person says that it happened; asked for again it isn't sent again, but
+    asked for once more it is meant twice. In the next step, in the same one after a crash, and in a restart."""
+
+    def heard(run: Any) -> str:
+        try:
+            return call(run)
+        except m.CallOutcomeUnknown:
+            return "unknown"
+
+    def say(run_id: str = "r") -> None:
+        (id,) = lab.store.state(run_id).unresolved()
+        lab.journal.resolve(run_id, id, "happened", "by hand")
+
+    def steps(run: Any) -> Any:
+        first = run.do("a", lambda: heard(run))
+        run.ask("go on?", args={"x": 3})
+        return [first, run.do("b", lambda: [heard(run), heard(run)])]
+
+    def one(run: Any) -> Any:
+        return run.do("a", lambda: [heard(run), use(run, lab, "idempotent", 2), heard(run), heard(run)])
+
+    def restarted(run: Any) -> Any:
+        return run.do("another", lambda: heard(run))
+
+    for where in ("never", "before tool.adopted", "after tool.adopted", "before step.completed"):
+        lab = bench(m, steps, {("unsafe", 1): ["lost"]})
+        call = sent(lab, on_unknown="fail")
+        assert "waiting" == lab.journal.run(steps, "r").status
+        say()
+        crash_at(lab, where)
+        assert ["by hand", "unknown"] == lab.serve().output["output"][
+            1
+        ]  # the second one is another, and gets lost, too
+        assert 2 == len(set(lab.world.effects)) == len(lab.world.effects)
+        lab.judge()
+    lab = bench(m, one, {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    crash_at(lab, "before effect", 2)
+    with suppress(m.Crash):
+        lab.journal.run(one, "r")
+    lab.died("r", "before effect")
+    say()
+    output = lab.serve().output["output"]
+    assert ("unknown", "by hand", 2) == (output[0], output[2], len(lab.world.effects))
+    lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    assert "failed" == lab.serve().status
+    say()
+    lab.journal.start("two", "restart", "r")
+    lab.agent = restarted
+    assert ({"output": "by hand"}, 1) == (lab.serve("two").output, len(lab.world.effects))
 
 
 @rule  # engine.md C10
