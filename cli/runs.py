@@ -89,9 +89,9 @@ def _rehearsed(desk: Desk, named: NamedAgent, run_id: str | None, input: Any) ->
 
 def claimed(desk: Desk, named: NamedAgent, run_id: str) -> None:
     """Rehearse how a run would be claimed. Raises RunBusy, RunNotDue."""
-    from runjournal.runner import Runner, code_version
+    from runjournal.runner import Runner, agent_path, code_version
 
-    Runner(desk.journal).claim(run_id, code=code_version(named.function))
+    Runner(desk.journal).claim(run_id, code=code_version(named.function), agent=agent_path(named.function))
 
 
 def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str) -> RanOn:
