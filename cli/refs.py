@@ -1,5 +1,7 @@
 """How people name a run: its id, a unique prefix of it, `@last`, `@last-failed`; and one of its events: `RUN@42`.
 
+`RUN~1` is the first run of its line, where RUN alone may stand for the newest one.
+
 A prefix of a session is one of its sub-agents too; it names the session. `0f0f.agent-1` names a sub-agent of it.
 """
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 HELP: Final = (
     "RUN: an id, a unique prefix of one (of a run and its sub-agents: the run), @last, @last-failed (what changed "
-    "last, sub-agents left out). "
+    "last, sub-agents left out). RUN~1, RUN~2: by its place in a line of retries. "
     "RUN@42, RUN@-1 (before the last), RUN@14:03:22 (UTC)."
 )
 _short_min, _short_step = 8, 2
@@ -37,13 +39,21 @@ class Ref(NamedTuple):
     at: int | None
 
 
-def resolve(journal: Logbook, text: str) -> Ref:
-    """Return what a reference names. Raises RunNotFound, InvalidArgument, UsageError."""
+def resolve(journal: Logbook, text: str, *, newest: bool = False) -> Ref:
+    """Return what a reference names; with `newest`, the id of the first run of a line stands for its newest one.
+
+    Raises RunNotFound, InvalidArgument, UsageError.
+    """
+    from runjournal.naming import named
+
     name, at = text, ""
     if text.rfind("@") > 0:
         name, _, at = text.rpartition("@")
     run_id = _run(journal, name)
-    return Ref(run_id, _seq(journal, run_id, at) if at or text.endswith("@") else None)
+    if at or text.endswith("@"):
+        return Ref(run_id, _seq(journal, run_id, at))
+    follows = newest and "~" not in name and not name.startswith("@")
+    return Ref(named(journal.store, run_id) if follows else run_id, None)
 
 
 def run_id_of(journal: Logbook, text: str) -> str:
@@ -70,6 +80,7 @@ def exact_run(journal: Logbook, text: str) -> str:
 def _run(journal: Logbook, name: str) -> str:
     from runjournal.log.codec import check_run_id
     from runjournal.log.errors import RunNotFound
+    from runjournal.naming import named
 
     if name.startswith("@"):
         if name not in ("@last", "@last-failed"):
@@ -78,7 +89,10 @@ def _run(journal: Logbook, name: str) -> str:
         if head is None:
             raise RunNotFound(name)
         return head.run_id
+    name, tilde, place = name.partition("~")
     check_run_id(name)
+    if tilde:
+        return named(journal.store, f"{_run(journal, name)}~{place}")
     if journal.store.head(name) is not None:
         return name
     found, several = _eldest(journal, name)

@@ -82,7 +82,7 @@ def show(
     from .refs import resolve
 
     with app.open() as journal:
-        run_id, at = resolve(journal, run)
+        run_id, at = resolve(journal, run, newest=True)
         if what == "events":
             return _events(app, journal, run_id, at, types=types, first=first, full=full)
         if what == "messages":

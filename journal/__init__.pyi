@@ -8,6 +8,7 @@ from runjournal.engine.failures import DidNotHappen as DidNotHappen
 from runjournal.engine.failures import EffectNotRecorded as EffectNotRecorded
 from runjournal.engine.failures import InputDiffers as InputDiffers
 from runjournal.engine.failures import KeyReused as KeyReused
+from runjournal.engine.failures import KindDiffers as KindDiffers
 from runjournal.engine.failures import Mistake as Mistake
 from runjournal.engine.failures import NotSent as NotSent
 from runjournal.engine.failures import PlanChanged as PlanChanged
@@ -38,6 +39,7 @@ from runjournal.writing.checkpoints import CheckpointWarning as CheckpointWarnin
 
 from .async_journal import AsyncJournal as AsyncJournal
 from .async_run import AsyncRun as AsyncRun
+from .code_check import CodeCheck as CodeCheck
 from .journal import Journal as Journal
 from .journal import Place as Place
 from .questions import OpenQuestion as OpenQuestion

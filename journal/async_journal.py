@@ -14,7 +14,9 @@ from runjournal.log.base import Json
 from runjournal.writing.appender import Batch
 
 from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
+from .code_check import CodeCheck, CodeChecker, Watcher
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
+from .mistyped import check_run
 from .runner import Runner, agent_path, code_version
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
@@ -28,12 +30,18 @@ class AsyncJournal(Journal):
     """
 
     async def run_async(
-        self, agent: AsyncAgent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]
+        self,
+        agent: AsyncAgent,
+        *,
+        run_id: str | None = None,
+        input: Json = None,
+        retry: bool = False,
+        **how: Unpack[RunOptions],
     ) -> Json:
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
-        run_id = begin(self, agent, run_id, input, **how)
+        run_id = begin(self, agent, run_id, input, retry=retry, **how)
         return await AsyncRunner(self).run_async(agent, run_id)
 
     async def recover_all_async(
@@ -55,6 +63,10 @@ class AsyncJournal(Journal):
             for run_id, kind in unfinished(self, agents):
                 group.create_task(go_on(run_id, agents[kind]))
         return found
+
+    async def check_async(self, agent: AsyncAgent, run_id: str) -> CodeCheck:
+        """Return whether today's code of an asyncio agent can go on with a run; see `Journal.check`."""
+        return await AsyncCodeChecker(self, agent, check_run(self, run_id)).check_async()
 
 
 class AsyncRunner(Runner):
@@ -102,6 +114,22 @@ class AsyncRunner(Runner):
             await driver.break_step(steps.entry)
         stop = core.stopped or (f.stop_in(left) if left else None)
         return lambda: _outcome(task, stop, left, cancelled)
+
+
+class AsyncCodeChecker(CodeChecker, AsyncRunner):
+    """Checks the code of an asyncio agent against the log of a run."""
+
+    async def check_async(self) -> CodeCheck:
+        """Check it on the loop that runs."""
+        found = await self._lives_async(Watcher(self.reel()))
+        return await self._lives_async(Watcher(self.whole())) if self.twice(found) else found
+
+    async def _lives_async(self, watcher: Watcher) -> CodeCheck:
+        while watcher.found is None:
+            driver = AsyncDriver(watcher.append)
+            parts = self.watched(watcher, driver)
+            self.ended_so(watcher, parts, await self._own(self.agent, parts, driver))
+        return watcher.found
 
 
 class _Called(NamedTuple):

@@ -10,12 +10,13 @@ from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.log import events as e
 from runjournal.log.base import Json
-from runjournal.log.codec import check_run_id, plain, tellable
+from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 
-from . import mistyped, standstill
+from . import linking, mistyped, naming, standstill
+from .code_check import CodeCheck, CodeChecker
 from .logbook import Logbook, Place
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
@@ -79,16 +80,25 @@ class Journal(Logbook):
         self.append(run_id, [queued], expect=0)
         return run_id
 
-    def run(self, agent: Agent, *, run_id: str | None = None, input: Json = None, **how: Unpack[RunOptions]) -> Json:
+    def run(
+        self,
+        agent: Agent,
+        *,
+        run_id: str | None = None,
+        input: Json = None,
+        retry: bool = False,
+        **how: Unpack[RunOptions],
+    ) -> Json:
         """Run an agent to its end, or go on where a run of this id was; return its output.
 
-        If there is no such run, or it may go on, the agent is called. If it has completed, its output is returned.
-        Raises InputDiffers, RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what left the agent; PlanChanged,
-        StepDiverged, which no `except Exception` sees. `how` is what `enqueue` takes.
+        If there is no such run, or it may go on, the agent is called. If it has completed, its output is returned. The
+        id of the first run of a line stands for the newest one; with `retry` one that has failed or was cancelled is
+        gone on from. Raises InputDiffers, KindDiffers, RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what
+        left the agent; PlanChanged, StepDiverged, which no `except Exception` sees. `how` is what `enqueue` takes.
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
-        run_id = begin(self, agent, run_id, input, **how)
+        run_id = begin(self, agent, run_id, input, retry=retry, **how)
         return Runner(self).run(agent, run_id)
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
@@ -100,6 +110,7 @@ class Journal(Logbook):
 
         It only reads; `.take()` claims the run.
         """
+        run_id = mistyped.check_line(self, run_id)
         return recover(self, run_id, lambda resume: Runner(self).claim(run_id, resume=resume))
 
     def recover_all(self, agents: Mapping[str, Agent]) -> dict[str, Json | BaseException]:
@@ -118,6 +129,17 @@ class Journal(Logbook):
                 found[run_id] = error
         return found
 
+    def check(self, agent: Agent, run_id: str) -> CodeCheck:
+        """Return whether today's code of an agent can go on with a run, and if not, the first place where it differs.
+
+        The agent is called over a copy of the log in memory: each call, question and answer is served from there. No
+        tool, model or hook is called, and nothing is written. Code outside tools is executed, but for a `do` in which
+        nothing was journalled. Raises RunNotFound, and InvalidArgument for an imported run.
+        """
+        if inspect.iscoroutinefunction(agent):
+            raise Mistake("the agent is a coroutine function: check it with AsyncJournal.check_async")
+        return CodeChecker(self, agent, mistyped.check_run(self, run_id)).check()
+
     # What others say to a run.
 
     def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
@@ -132,7 +154,8 @@ class Journal(Logbook):
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
         mistyped.check_run(self, run_id)
         signal_id = self.new_run_id() if signal_id is None else signal_id
-        self.append(run_id, [e.SignalReceived(signal_id, name, plain(payload))], expect=None)
+        signal = e.SignalReceived(signal_id, name, plain(payload))
+        naming.on_line(self.store, run_id, lambda of: self.append(of, [signal], expect=None))
         return signal_id
 
     def approve(
@@ -140,8 +163,9 @@ class Journal(Logbook):
     ) -> None:
         """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that.
 
-        `args` are all that were asked about, by name, each as it is or edited; others may come with them. Raises
-        RunNotFound, and InvalidArgument for a question that the run never asked, or args that don't answer it.
+        `args` are all that were asked about, by name, each as it is or edited; others may come with them. It is about
+        exactly this run: a retry of it may ask the same question again. Raises RunNotFound, and InvalidArgument for a
+        question that the run never asked, or args that don't answer it.
         """
         if args is not None:
             mistyped.check_edited(self, run_id, approval_id, args)
@@ -180,7 +204,11 @@ class Journal(Logbook):
         Raises CallEnded if that is known, NotAllowed while the owner lives, NotNewest for an older run of the line;
         RunNotFound, and InvalidArgument for a call that the run doesn't have.
         """
-        call = self.state(mistyped.check_run(self, run_id)).calls.known.get(call_id)
+        mistyped.check_run(self, run_id)
+        naming.on_line(self.store, run_id, lambda of: self._resolve(of, call_id, outcome, result, note))
+
+    def _resolve(self, run_id: str, call_id: str, outcome: str, result: Json, note: str | None) -> None:
+        call = self.fold(RunState, run_id).calls.known.get(call_id)
         attempt = call.attempt if call is not None else 1
         try:
             self.append(
@@ -193,7 +221,8 @@ class Journal(Logbook):
 
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
-        Runner(self).cancel(mistyped.check_run(self, run_id), tellable(reason), mode)
+        mistyped.check_run(self, run_id)
+        naming.on_line(self.store, run_id, lambda of: Runner(self).cancel(of, tellable(reason), mode))
 
     def resume(self, run_id: str, *, reason: str = "") -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.
@@ -202,85 +231,64 @@ class Journal(Logbook):
         NotAllowed for a run that has nothing to resume; it says what to do instead.
         """
         mistyped.check_run(self, run_id)
-        standstill.resume(self, run_id, reason)
+        naming.on_line(self.store, run_id, lambda of: standstill.resume(self, of, reason))
 
     # Runs that go on from others.
 
     def retry(self, run_id: str, *, again: Iterable[str] = (), new_run_id: str | None = None) -> str:
         """Queue a new run that goes on from the newest of its line, which has ended; return its id.
 
+        That is `ID.r2`, `ID.r3`, … by its place in the line, and the same if somebody else has just asked for the same.
         The steps in `again` are tried as if they hadn't failed. Raises NotNewest, RunNotFound, and InvalidArgument for
         a step that the run never began.
         """
-        return self._link("retry", run_id, new_run_id, again=again)
+        return self._go_on("retry", run_id, new_run_id, again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """A new run of the same scope that begins with what its line was queued with; what was sent stays so."""
-        return self._link("restart", run_id, new_run_id)
+        """A new run of the same scope that begins with what its line was queued with; what was sent stays so.
+
+        Its id is that of a retry.
+        """
+        return self._go_on("restart", run_id, new_run_id, ())
 
     def fork(self, run_id: str, at: int | None = None, *, new_run_id: str | None = None) -> str:
         """Queue a new run, of its own scope; return its id.
 
-        It begins behind the last step completed by the event `at`.
+        It begins behind the last step completed by the event `at` of exactly this run, or by now (None).
         """
-        return self._link("fork", run_id, new_run_id, at=at)
+        of = mistyped.check_run(self, run_id) if at is not None else mistyped.check_line(self, run_id)
+        return linking.queue(self, "fork", of, self.new_run_id() if new_run_id is None else new_run_id, at=at)
 
-    def _link(
-        self, link: str, of: str, new_run_id: str | None, *, at: int | None = None, again: Iterable[str] = ()
-    ) -> str:
-        state = self.fold(RunState, mistyped.check_run(self, of), at=at)
-        if link == "fork":
-            base_seq = max(1, state.steps.last_done - state.offset)
-            state = self.fold(RunState, of, at=base_seq)
-        elif not state.status.terminal:
-            raise NotNewest(f"run {of} is {state.status.status}: a {link} takes a run that has ended")
-        queued = next(self.events(of, upto=1)).event
-        if not isinstance(queued, e.RunQueued):
-            raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
-        steps = mistyped.check_steps(self, of, again)
-        new_id = self.new_run_id() if new_run_id is None else new_run_id
-        first = self._first(queued) if link == "restart" else None
-        self.append(
-            new_id,
-            [
-                e.RunQueued(
-                    queued.kind,
-                    queued.input,
-                    messages=None if first is None else first.messages,
-                    plan=None if first is None else first.plan,
-                    title=queued.title,
-                    tags=queued.tags,
-                    scope=None if link == "fork" else state.status.scope,
-                    link=link,
-                    base={"run_id": of, "seq": state.seq, "hash": state.hash},
-                    again=steps or None,
-                    budget=queued.budget,
-                )
-            ],
-            expect=0,
-        )
-        return new_id
-
-    def _first(self, queued: e.RunQueued) -> e.RunQueued:
-        """How the first of the runs that one goes on from was queued: the others have its plan from their base."""
-        while queued.base is not None:
-            before = next(self.events(queued.base["run_id"], upto=1)).event
-            if not isinstance(before, e.RunQueued):
-                break
-            queued = before
-        return queued
+    def _go_on(self, link: str, run_id: str, new_run_id: str | None, again: Iterable[str]) -> str:
+        of = mistyped.check_line(self, run_id)
+        return linking.go_on(self, link, of, new_run_id, mistyped.check_steps(self, of, again))
 
 
-def begin(journal: Journal, agent: object, run_id: str | None, input: Json, **how: Unpack[RunOptions]) -> str:
-    """Return the id of the run that an agent is asked for: queued now, or there already. Raises InputDiffers."""
-    how.setdefault("kind", getattr(agent, "__name__", "agent"))
-    run_id = journal.new_run_id() if run_id is None else check_run_id(run_id)
+def begin(
+    journal: Journal, agent: object, run_id: str | None, input: Json, *, retry: bool = False, **how: Unpack[RunOptions]
+) -> str:
+    """Return the id of the run that an agent is asked for: queued now, or there already.
+
+    With `retry` one that has failed or was cancelled is gone on from. Raises InputDiffers, KindDiffers.
+    """
+    named_so = getattr(agent, "__name__", None)
+    kind = how.get("kind") or (None if named_so == "<lambda>" else named_so)
+    how["kind"] = kind or named_so or "agent"
+    run_id = journal.new_run_id() if run_id is None else naming.named(journal.store, run_id)
     if journal.store.head(run_id) is None:
         try:
             return journal.enqueue(input=input, run_id=run_id, **how)
         except WrongExpectation:  # somebody else has queued it since: then it is there already
             pass
-    Runner(journal).check_input(run_id, input)
+    runner = Runner(journal)
+    if kind is not None:  # an agent without a name is of any kind
+        runner.check_kind(run_id, kind)
+    runner.check_input(run_id, input)
+    if retry and journal.head(run_id).status in ("failed", "cancelled"):
+        try:
+            return journal.retry(run_id)
+        except NotNewest:  # somebody was faster, and is at work with it
+            return naming.named(journal.store, journal.head(run_id).scope)
     return run_id
 
 

@@ -29,6 +29,8 @@ from runjournal.writing.checkpoints import CheckpointPolicy
 from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
+from . import naming
+
 P = TypeVar("P", bound=Projection)
 
 
@@ -299,9 +301,10 @@ class Logbook:
     def state(self, run_id: str, *, force: bool = False) -> RunState:
         """Return the folded state: the newest usable checkpoint, and the events since.
 
-        Raises RunNotFound, Unfoldable.
+        The id of the first run of a line stands for the newest one, here and wherever something is said to a run;
+        `ID~1` is the first one itself. Raises RunNotFound, Unfoldable.
         """
-        return self.fold(RunState, run_id, force=force)
+        return self.fold(RunState, naming.named(self.store, run_id), force=force)
 
     def replay(self, run_id: str, at: int | None = None, *, force: bool = False) -> RunState:
         """Return the folded state after the event `at` (the newest: None), from the first event on, the chain verified.

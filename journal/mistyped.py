@@ -17,15 +17,22 @@ from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.limits import close_ids_max, refs_prefixed_runs_max
 from runjournal.writing import folding
 
+from . import naming
 from .logbook import Logbook
 
 
 def check_run(journal: Logbook, run_id: str) -> str:
     """The run's id. Raises RunNotFound, which names the ids that are close to it."""
-    if journal.store.head(check_run_id(run_id)) is None:
+    name = check_run_id(naming.stem(run_id))
+    if journal.store.head(name) is None:
         heads = itertools.islice(journal.runs(), refs_prefixed_runs_max)
-        raise RunNotFound(run_id, _close(run_id, (head.run_id for head in heads)))
+        raise RunNotFound(name, _close(name, (head.run_id for head in heads)))
     return run_id
+
+
+def check_line(journal: Logbook, run_id: str) -> str:
+    """The run that an id stands for. Raises RunNotFound, which names the ids that are close to it."""
+    return naming.named(journal.store, check_run(journal, run_id))
 
 
 def check_call(journal: Logbook, run_id: str, call_id: str) -> None:

@@ -44,7 +44,7 @@ def recover(log: Logbook, run_id: str, take: Callable[[str | None], Claim | None
 
     Raises RunNotFound, Unfoldable, CorruptLog.
     """
-    state = log.state(run_id)
+    state = log.fold(RunState, run_id)
     now = moment(log.clock, log.ownership.process)
     verdicts: list[Judged] = []
     for call_id, call in state.calls.open().items():

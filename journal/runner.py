@@ -166,6 +166,15 @@ class Runner:
             agent,
         )
 
+    def check_kind(self, run_id: str, kind: str) -> None:
+        """Raise KindDiffers if a run of this id is the work of another agent."""
+        known = self.log.head(run_id).kind
+        if known != kind:
+            raise f.KindDiffers(
+                f"run {run_id} is of the kind {known!r}, and this agent is {kind!r}: give it an id of its own, or pass "
+                f"kind={known!r} if the agent was renamed"
+            )
+
     def check_input(self, run_id: str, given: Json) -> None:
         """Raise InputDiffers if a run of this id has another input. None stands for no input: it is not compared."""
         if given is None:
@@ -355,7 +364,7 @@ class Runner:
 
     def outcome(self, run_id: str) -> Json:
         """Return the output of a run that has completed; any other end is raised."""
-        state = self.log.state(run_id)
+        state = self.log.fold(RunState, run_id)
         status = state.status
         if status.status == "completed" and status.output_seq is not None:
             seq = status.output_seq - state.offset

@@ -262,7 +262,7 @@ class RunAudit:
         call, step = self.state.calls.known.get(event.call_id), self.state.steps.open
         if step is None:
             return [self._one("call_adopted", record.seq, f"call {shown(event.call_id)} was taken over by no step")]
-        if (call is not None and call.unresolved) or (call is None and self._linked):
+        if (call is not None and call.kept) or (call is None and self._linked):
             return []
         why = "it never started, or what became of it was known"
         what = f"step {step.index} took over call {shown(event.call_id)}, but {why}"

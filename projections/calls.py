@@ -36,7 +36,8 @@ class Call:
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `said`: somebody has said that nobody knows, since the newest attempt started. `settled`: the agent was told so, and
     that was the word about all attempts so far (on_unknown="tell"). `taken`: the step that has taken the call over from
-    the one that asked for it first.
+    the one that asked for it first. `untold`: somebody has said that it happened, after the agent was told that nobody
+    knows, or its step was over: an equal call is this one, and is told the result.
     `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
@@ -69,11 +70,17 @@ class Call:
     said: bool = False
     settled: bool = False
     taken: str = ""
+    untold: bool = False
 
     @property
     def unresolved(self) -> bool:
         """Return whether the call may have happened and nobody knows: a person is asked about such a call."""
         return bool(self.maybe) and self.status != "completed" and not self.settled
+
+    @property
+    def kept(self) -> bool:
+        """Return whether the call outlives its step: an equal one is this one."""
+        return self.untold or self.unresolved
 
     @property
     def has_effect(self) -> bool:
@@ -128,11 +135,11 @@ class Calls:
     models: Counts = field(default_factory=Counts)
     step: str = ""
     imported: bool = False
-    _unknown: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]], compare=False, repr=False)
+    _kept: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]], compare=False, repr=False)
     _taken: dict[str, None] = field(default_factory=dict[str, None], compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Index the calls that nobody knows of, by tool, and those that a step has taken over."""
+        """Index the calls that are kept, by tool, and those that a step has taken over."""
         for call_id, call in self.known.items():
             self._index(call_id, call)
 
@@ -143,9 +150,9 @@ class Calls:
         found = [key for key in self._taken if self.known[key].taken == self.known[key].step == step]
         return sorted(found, key=self._age)
 
-    def unknown_elsewhere(self, tool: str, step: str) -> list[str]:
-        """Return the ids of a tool's unresolved calls that aren't this step's, the oldest first."""
-        found = [key for key in self._unknown.get(tool, ()) if self.known[key].step != step]
+    def kept_elsewhere(self, tool: str, step: str) -> list[str]:
+        """Return the ids of a tool's calls that are kept and aren't this step's, the oldest first."""
+        found = [key for key in self._kept.get(tool, ()) if self.known[key].step != step]
         return sorted(found, key=self._age)
 
     def _age(self, call_id: str) -> tuple[int, str]:
@@ -175,7 +182,9 @@ class Calls:
         completed = call.status == "completed"
         is_open = not completed and call.ended < call.attempt
         unresolved = bool(call.maybe) and not (completed or call.settled)  # as `Call.unresolved`, on the way of appends
-        return CallFacts(call.attempt, is_open, unresolved, tuple(call.maybe), call.policy, completed, call.unusable)
+        return CallFacts(
+            call.attempt, is_open, unresolved, tuple(call.maybe), call.policy, completed, call.unusable, call.untold
+        )
 
     # Folding.
 
@@ -222,7 +231,7 @@ class Calls:
         call = self.known.get(event.call_id)
         if call is not None:
             call.step = call.taken = self.step
-            call.fresh, call.told, call.tries = True, [], 0
+            call.fresh, call.told, call.tries, call.untold = True, [], 0, False
             self._index(event.call_id, call)
 
     def on_ended(self, record: RecordedEvent, event: AnyEnd) -> None:
@@ -268,6 +277,7 @@ class Calls:
         if event.outcome != "unknown":
             call.ended = max(call.ended, event.attempt)
         if event.outcome == "happened":
+            call.untold = call.status == "unknown" or not call.step
             self._end(call, "completed", record.seq)
         elif event.outcome == "unknown":
             call.said = True
@@ -292,20 +302,20 @@ class Calls:
 
     def _settle(self, call_id: str, call: Call) -> None:
         """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
-        if call.status != "open" and (self.imported or not call.unresolved):
+        if call.status != "open" and (self.imported or not call.kept):
             self._drop(call_id, call)
 
     def _drop(self, call_id: str, call: Call) -> None:
         del self.known[call_id]
         self._taken.pop(call_id, None)
-        self._unknown.get(call.tool, {}).pop(call_id, None)
+        self._kept.get(call.tool, {}).pop(call_id, None)
 
     def _index(self, call_id: str, call: Call) -> None:
         """Keep the indexes what they were built as."""
-        if call.unresolved:
-            self._unknown.setdefault(call.tool, {})[call_id] = None
-        elif call.tool in self._unknown:
-            self._unknown[call.tool].pop(call_id, None)
+        if call.kept:
+            self._kept.setdefault(call.tool, {})[call_id] = None
+        elif call.tool in self._kept:
+            self._kept[call.tool].pop(call_id, None)
         if call.taken:
             self._taken[call_id] = None
 
@@ -319,7 +329,7 @@ class Calls:
             sent = sent or call.sent
             call.forget()
             call.step = ""
-            if not call.unresolved:
+            if not call.kept:
                 self._drop(call_id, call)
         self.step = ""
         return sent

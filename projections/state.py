@@ -243,7 +243,7 @@ class RunState:
         """
         base = RunState.load(self.dump())
         place = self.offset + self.seq
-        kept = {key: call for key, call in base.calls.known.items() if call.unresolved} if link == "restart" else {}
+        kept = {key: call for key, call in base.calls.known.items() if call.kept} if link == "restart" else {}
         new = RunState(offset=place)
         if link == "restart":
             for call in kept.values():

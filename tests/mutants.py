@@ -15,7 +15,7 @@ from mutating import Mutant
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
-STANDS = "standstill"
+STANDS, LINES = "standstill", "lines"
 REPLACED, NAMES = "store_replaced", "tool_names"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
@@ -47,7 +47,7 @@ TWINS: Final = (
     # Which call is it.
     Mutant("two tools of one name are called in a run", "Names.claim", "_place(first) != _place(made)", "False", NAMES),
     Mutant("a hook of two tools of one name is asked", "Runner._tool", "found is None", "False", NAMES),
-    Mutant("a mistyped call is one that is known", "Journal.resolve", "if call is None:", "if False:", "mistyped"),
+    Mutant("a mistyped call is one that is known", "Journal._resolve", "if call is None:", "if False:", "mistyped"),
     Mutant(
         "n counts what the log has, not what this entry was given",
         "Caller.free_id",
@@ -718,6 +718,21 @@ OURS: Final = (
         "",
         STANDS,
     ),
+    Mutant("the id of a line is its first run", "naming:named", "head.scope != name", "True"),
+    Mutant("what is said while a run goes on is lost", "on_line", "newest == run_id", "True", LINES),
+    Mutant("two retries are two", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "True", LINES),
+    Mutant("a retry is a restart", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "False", LINES),
+    Mutant(
+        "a retry that runs is asked for again",
+        "_asked_for",
+        'head.status == "queued" and head.epoch == 0',
+        "True",
+        LINES,
+    ),
+    Mutant("a stranger's id is a retry's", "next_id", "if store.head(name) is None", "", LINES),
+    Mutant("an older run is gone on from", "go_on", "newest not in (None, of)", "False", LINES),
+    Mutant("any agent runs any run", "Runner.check_kind", "known != kind", "False", LINES),
+    Mutant("a failed run is never gone on from", "journal:begin", "retry and", "False and", LINES),
     Mutant("all stops are remembered", "Status.on_waiting", "[-stopped_codes_max:]", "", STANDS),
     Mutant(
         "a run that doesn't get on is tried once too often",
@@ -790,7 +805,7 @@ OURS: Final = (
     Mutant(
         "a mistake keeps the run",
         "Runner.owned",
-        'self.log.append(run_id, [e.RunRequeued("released")], epoch=claim.epoch)',
+        "self.log.append(run_id, [_left(error)], epoch=claim.epoch)",
         "pass",
     ),
     Mutant("a run with another input goes on", "Runner.check_input", "queued.input != plain(given)", "False", GAPS),
@@ -1063,27 +1078,27 @@ IDENTITY: Final = (
     Mutant(
         "an empty run id is a new one",
         "begin",
-        "journal.new_run_id() if run_id is None else check_run_id(run_id)",
+        "journal.new_run_id() if run_id is None else naming.named(journal.store, run_id)",
         "run_id or journal.new_run_id()",
         "identity",
     ),
     Mutant(
         "a restart has lost its plan",
-        "Journal._link",
+        "linking:queue",
         "None if first is None else first.plan",
         "None",
         "engine_records",
     ),
     Mutant(
         "a restart has lost its messages",
-        "Journal._link",
+        "linking:queue",
         "None if first is None else first.messages",
         "None",
         "engine_records",
     ),
     Mutant(
         "a restart begins as the run before it",
-        "Journal._first",
+        "linking:_first",
         "while queued.base is not None",
         "while False",
         "engine_records",

@@ -878,6 +878,19 @@ def test_failing_fold(monkeypatch):
     assert ["fold_failed", "checks_stopped"] == codes(audit_run(store, "r"))
 
 
+@pytest.mark.parametrize(("kind", "words"), [("code", "the code differs"), ("recoveries", "it doesn't get on")])
+def test_a_run_that_stands_still(kind, words):
+    """A run for which nothing will come by itself is a finding until somebody has seen to it."""
+    waiting = e.RunWaiting([{"kind": kind, "id": "x"}], why="secret")
+    store = forged([*BEGUN, (waiting, 1)])
+    (found,) = [each for each in audit_run(store, "r") if each.code == "stopped"]
+    assert ("warning", f"the run is stopped: {words} ('x')", "runjournal show r") == (
+        found.severity,
+        found.what,
+        found.next,
+    )
+
+
 def test_every_code_is_tested():
     """Each code that a finding may have is expected by a test of this file."""
     text = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in FILES)

@@ -25,6 +25,7 @@ from click.testing import CliRunner
 
 from runjournal import RunWaiting
 from runjournal.cli.app import cli
+from runjournal.engine.failures import KindDiffers
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import limits, sqlite
@@ -33,6 +34,9 @@ from runjournal.log.clock import SystemClock
 from runjournal.log.errors import (
     InvalidArgument,
     JournalError,
+    NotAllowed,
+    NotNewest,
+    RunNotFound,
     StoreBusy,
     StoreFull,
     StoreReplaced,
@@ -677,6 +681,12 @@ def test_what_is_alike_stays_apart(value, journal):
         ("B98", lambda j: j.sql("DELETE FROM events"), InvalidArgument, ()),
         ("B99", lambda j: j.enqueue("k", run_id="t", tags={str(n): "" for n in range(65)}), TooLarge,
          ("65 tags", "tags_max = 64")),
+        ("B110", lambda j: j.resume("r"), NotAllowed, ("run r has nothing to resume", "it is queued: run it")),
+        ("B111", lambda j: j.retry("r"), NotNewest, ("run r is queued", "a retry takes a run that has ended")),
+        ("B112", lambda j: j.signal("r~2", "go"), RunNotFound, ("no run 'r~2'", "`runjournal ls`")),
+        ("B113", lambda j: j.enqueue("k", run_id="r~2"), InvalidArgument, ("run id 'r~2'", "characters of A-Z")),
+        ("B114", lambda j: j.run(lambda run: 1, run_id="r", kind="other"), KindDiffers,
+         ("run r is of the kind", "this agent is 'other'", "kind=")),
     ],
 )  # fmt: skip
 def test_call(row, call, kind, says, journal):

@@ -95,9 +95,10 @@ def test_show_leads_from_a_run_to_the_one_that_went_on(store: Path) -> None:
         (key,) = journal.state("failed").calls.unresolved()
         journal.resolve("failed", key, "did_not_happen")
         journal.retry("failed", new_run_id="again")
-    assert "went on   as again" in show(store, "failed")
+    assert "went on   as again" in show(store, "failed~1")
+    assert show(store, "again").splitlines()[0] == show(store, "failed").splitlines()[0]
     assert "from      failed, event " in show(store, "again")
-    rows = show(store, "failed", "--calls").splitlines()
+    rows = show(store, "failed~1", "--calls").splitlines()
     assert ["pay"] == [row.split()[1] for row in rows if "did_not_happen" in row]
 
 
@@ -129,7 +130,7 @@ def test_show_says_no_resume_of_what_has_ended(tmp_path: Path, status: str) -> N
     with Journal.open(tmp_path / "runs.db") as journal:
         if status != "completed":
             journal.retry("r", new_run_id="later")
-            assert "; the run went on as later" in spaced(show(tmp_path / "runs.db", "r"))
+            assert "; the run went on as later" in spaced(show(tmp_path / "runs.db", "r~1"))
 
 
 def test_show_says_what_was_answered(tmp_path: Path) -> None:

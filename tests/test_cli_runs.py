@@ -25,6 +25,14 @@ async def add_later(run):
     return await run.do("add", sum, run.input)
 
 
+def other(run):
+    return run.do("other", sum, run.input)
+
+
+async def other_later(run):
+    return await run.do("other", sum, run.input)
+
+
 def ask(run):
     return run.ask("go on")
 
@@ -195,3 +203,20 @@ def test_an_agent_is_named_by_the_environment(queued: Path, monkeypatch: pytest.
     assert ["a", "b"] == [each["run_id"] for each in loaded("recover", "--all")]
     monkeypatch.setenv("RUNJOURNAL_AGENT", "agents_here:add")
     assert 3 == loaded("run", "--run-id", "a")["output"]
+
+
+def test_check_says_where_todays_code_differs(place):
+    """Runs that their code can go on with pass; one that it can not go on with is told with its place: exit code 3."""
+    typed("run", "--agent", "agents_here:add", "--run-id", "a", "--input", "[1, 2]")
+    typed("run", "--agent", "agents_here:add_later", "--run-id", "b", "--input", "[1, 2]")
+    agents = ["--agent", "agents_here:add", "--agent", "agents_here:add_later"]
+    found = loaded("check", "--all", *agents)
+    assert [("a", True), ("b", True)] == sorted((each["run_id"], each["ok"]) for each in found)
+    done = typed("check", "a", "--agent", "add=agents_here:other", code=3)
+    words = "recorded is step add (do), today's code has step other (do)"
+    assert words in " ".join(done.stdout.split())
+    (found,) = loaded("check", "a", "--agent", "add=agents_here:other_later", code=3)
+    assert (False, 3, "step add (do)", words) == (found["ok"], found["seq"], found["recorded"], found["message"])
+    assert "1 run checked, the code differs in 1" in done.stderr
+    typed("check", "a", "--all", *agents, code=2)
+    typed("check", "none", *agents, code=4)

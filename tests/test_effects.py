@@ -313,7 +313,7 @@ def test_an_edit_in_the_middle_of_a_step_is_stopped(journal: Journal) -> None:
 
     done = []
     with pytest.raises(KeyboardInterrupt):
-        journal.run(died, run_id="r")
+        journal.run(died, run_id="r", kind="agent")
     for edited in (["load", "inserted", "mail"], ["load", "renamed"], ["other", "load", "mail"]):
 
         def agent(run: Run, names: list[str] = edited) -> None:

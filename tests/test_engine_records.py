@@ -461,7 +461,7 @@ def counting(run: Run) -> str:
 
 def test_a_retry_has_the_steps_of_its_budget_anew(journal: Journal) -> None:
     """What failed at its cap goes on; the index of its steps is that of the line."""
-    journal.enqueue("agent", run_id="r", budget=Budget(steps=3))
+    journal.enqueue("counting", run_id="r", budget=Budget(steps=3))
     with pytest.raises(f.RunFailed, match="step_cap"):
         journal.run(counting, run_id="r")
     retry = journal.retry("r")

@@ -36,6 +36,7 @@ QUICK = (
     "tool_names",
     "mistyped",
     "standstill",
+    "lines",
 )
 SLOWER = ("identity", "recovery", "engine_records", "engine_faults", "async_driver", "engine_model")
 SELECTION = (*QUICK, "store_replaced", *SLOWER)

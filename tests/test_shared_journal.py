@@ -117,7 +117,7 @@ def test_an_agent_whose_run_others_ask_for(journal: Journal, agent: Any, result:
 
 def test_a_state_that_was_read_before_is_not_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch):
     """A reader of the owner's state, slower than its next append, doesn't put what it loaded in its place."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
     claim = journal.claim("r")
     assert claim is not None
     journal.append("r", [e.NoteAdded("1")], epoch=claim.epoch)
@@ -137,7 +137,7 @@ def test_a_state_that_was_read_before_is_not_kept(journal: Journal, monkeypatch:
 
 def test_a_run_that_is_asked_for_by_its_owner(journal: Journal):
     """A claim that finds the run busy leaves the owner the very state that it works with."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
 
     def agent(run: Run) -> Any:
         with run.step("s"):
@@ -158,7 +158,7 @@ def test_a_run_that_is_asked_for_by_its_owner(journal: Journal):
 
 def test_others_fold_into_a_state_of_their_own(journal: Journal, monkeypatch: pytest.MonkeyPatch):
     """A signal is folded while the owner may be reading, so not into what it reads; its next append has it."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
     folded = list[RunState]()
     apply = RunState.apply
 
@@ -182,7 +182,7 @@ def test_others_fold_into_a_state_of_their_own(journal: Journal, monkeypatch: py
 
 def test_a_batch_that_is_refused_leaves_the_owners_state(journal: Journal):
     """Events that others append and that are refused were never in the owner's state, not even for a moment."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
 
     def agent(run: Run) -> Any:
         with run.step("s"):
@@ -197,7 +197,7 @@ def test_a_batch_that_is_refused_leaves_the_owners_state(journal: Journal):
 
 def test_a_word_is_seen_at_once(journal: Journal):
     """What a late body says of an attempt that was given up is in the state that its owner reads next."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
 
     @tool
     def lost(x: int) -> int:
@@ -217,7 +217,7 @@ def test_a_word_is_seen_at_once(journal: Journal):
 def test_a_new_owner_has_none_of_the_old_ones_state(tmp_path: Any):
     """A run that comes back to a journal after another one went on with it begins from the log, not what it had."""
     with Journal.open(tmp_path / "j.db") as journal, Journal.open(tmp_path / "j.db") as other:
-        journal.enqueue("k", run_id="r")
+        journal.enqueue("agent", run_id="r")
         for number, each in enumerate([journal, other, journal, other]):
             claim = each.claim("r")
             assert claim is not None
@@ -288,7 +288,7 @@ def moving(journal: Journal, monkeypatch: pytest.MonkeyPatch, moves: list[Callab
 
 def test_a_run_that_appends_is_cancelled(journal: Journal, monkeypatch: pytest.MonkeyPatch):
     """A request needs no head to stand behind: the owner may append as much as it likes."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
 
     def agent(run: Run) -> Any:
         with run.step("s"):
@@ -305,7 +305,7 @@ def test_a_run_that_appends_is_cancelled(journal: Journal, monkeypatch: pytest.M
 
 def test_a_run_that_is_claimed_while_it_is_cancelled(journal: Journal, monkeypatch: pytest.MonkeyPatch):
     """What ends a run that nobody owns stands behind that head; once it is owned, its owner is asked instead."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
     moving(journal, monkeypatch, [lambda: journal.claim("r")])
     journal.cancel("r", "enough")
     assert ("running", "after_step") == (journal.head("r").status, journal.head("r").cancel_requested)
@@ -313,7 +313,7 @@ def test_a_run_that_is_claimed_while_it_is_cancelled(journal: Journal, monkeypat
 
 def test_a_run_that_is_given_back_while_it_is_cancelled(journal: Journal, monkeypatch: pytest.MonkeyPatch):
     """A run that had an owner when it was looked at, and has none when the request is there, is ended at once."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
     claim = journal.claim("r")
     assert claim is not None
     moving(journal, monkeypatch, [lambda: journal.append("r", [e.RunRequeued("released")], epoch=claim.epoch)])
@@ -323,7 +323,7 @@ def test_a_run_that_is_given_back_while_it_is_cancelled(journal: Journal, monkey
 
 def test_a_cancel_of_a_run_that_moves_on_for_ever(journal: Journal, monkeypatch: pytest.MonkeyPatch):
     """It isn't tried for ever: the request is left in the log, for whoever claims the run next."""
-    journal.enqueue("k", run_id="r")
+    journal.enqueue("agent", run_id="r")
     moving(journal, monkeypatch, [lambda: journal.append("r", [e.NoteAdded("x")]) for _ in range(100)])
     journal.cancel("r", "enough")
     monkeypatch.undo()

@@ -206,13 +206,13 @@ class Caller:
         """Return which call this one is, of equal ones that may have happened: engine.md C10.
 
         First those that this step has taken over, then its own, then the oldest one of another step of which nobody
-        knows, which this step takes over.
+        knows, or of which somebody has said that it happened and the agent hasn't heard; this step takes it over.
         """
         calls = self.core.state.calls
         for call_id in calls.taken_over(entry.step):
             if call_id not in entry.busy and self._same(calls.known[call_id], target, args):
                 return call_id
-        for call_id in calls.unknown_elsewhere(target.name, entry.step):
+        for call_id in calls.kept_elsewhere(target.name, entry.step):
             if call_id in entry.busy or not self._same(calls.known[call_id], target, args):
                 continue
             if own_id in calls.known or self.core.lineage.effect(own_id) is not None:
@@ -348,6 +348,8 @@ class Caller:
             return LIVE
         call = core.state.calls.known.get(call_id)
         if verdict == "recorded":
+            if call is not None and call.untold:
+                yield from core.append(e.ToolAdopted(call_id))
             known = call.value_seq if call is not None and call.status == "completed" else None
             return self.value_at(known) if known else self._effect_value(call_id)
         if call is None:

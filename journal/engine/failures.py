@@ -303,6 +303,12 @@ class InputDiffers(JournalError):
     code = "input_differs"
 
 
+class KindDiffers(JournalError):
+    """A run of this id is there, of another kind, which is another agent's work: nothing was run."""
+
+    code = "kind_differs"
+
+
 # Stops.
 
 

@@ -21,7 +21,8 @@ class CallFacts(NamedTuple):
     """What the log knows of a call: its newest attempt, whether that has no outcome, and whether it may have happened.
 
     `completed`: the call is known to have happened, by its own end or by somebody's word. `unusable`: it has happened,
-    but its result couldn't be stored, and nobody has said since what the result was.
+    but its result couldn't be stored, and nobody has said since what the result was. `untold`: somebody has said that
+    it happened, and the agent hasn't heard.
     """
 
     attempt: int
@@ -31,6 +32,7 @@ class CallFacts(NamedTuple):
     policy: str
     completed: bool
     unusable: bool = False
+    untold: bool = False
 
 
 class Facts(Protocol):
@@ -288,7 +290,8 @@ def _check_facts(head: Head, event: Event, scene: Scene) -> None:
                 )
         case e.ToolAdopted() | e.ToolFailed() if isinstance(event, e.ToolAdopted) or tells_unknown(event):
             call = facts.call_facts(event.call_id)  # that the agent was told that nobody knows is no outcome
-            if call is None or not call.unresolved:
+            unheard = call is not None and call.untold and isinstance(event, e.ToolAdopted)
+            if call is None or not (call.unresolved or unheard):
                 raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known")
         case e.ModelCompleted() | e.ModelFailed() | e.ToolCompleted() | e.ToolFailed():
             call = facts.call_facts(event.call_id)

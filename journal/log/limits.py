@@ -111,6 +111,17 @@ attempt_recoveries_max: Final = 20
 stopped_codes_max: Final = 8
 """Versions of an agent's code that a run remembers to have stopped it since it last got on; `recover_all` tries each
 once. Of more the oldest is forgotten, and may be tried once more."""
+line_tries_max: Final = 10
+"""How often a word to a line is said again because its newest run has ended and gone on meanwhile; then it is
+refused."""
+line_names_tried_max: Final = 1000
+"""Ids `ID.r2`, `ID.r3`, … that are looked at for a retry or a restart; if strangers have all, it gets an id of no
+meaning."""
+link_id_chars_max: Final = 110
+"""Characters of the id of a line in that of a retry or a restart, which so has at most 120; a longer one is cut, with a
+digest of the whole."""
+link_digest_chars: Final = 12
+"""Characters of that digest."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64

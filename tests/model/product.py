@@ -45,6 +45,7 @@ from runjournal.log.errors import AppendRefused
 from runjournal.log.memory import MemoryStore, _Recorder
 from runjournal.log.owner import Process
 from runjournal.log.sqlite import SQLiteStore
+from runjournal.naming import named
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.projections.transcript import messages
 from runjournal.run import Run
@@ -578,6 +579,7 @@ class Journal:
 
     def run(self, agent: Any, run_id: str) -> State:
         self.boot()
+        run_id = named(self.store.inner, run_id)
         head = self.store.inner.head(run_id)
         if head is None:
             self.start(run_id)
@@ -631,13 +633,13 @@ class Journal:
         self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args, note)], expect=None)
 
     def signal(self, run_id: str, payload: Any) -> None:
-        self.log.append(run_id, [e.SignalReceived(self.log.new_run_id(), "lab", plain(payload))], expect=None)
+        self.log.signal(run_id, "lab", payload)
 
     def resume(self, run_id: str) -> None:
         self.log.resume(run_id)
 
     def cancel(self, run_id: str) -> None:
-        self.log.append(run_id, [e.RunCancelRequested("", "now")], expect=None)
+        self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", "now")], expect=None)
 
 
 class AsyncJournal(Journal):

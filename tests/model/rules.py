@@ -656,6 +656,49 @@ def test_a_line_has_one_newest_run(m: Any) -> None:
     assert 1 == len(lab.world.effects)
 
 
+@rule  # engine.md L7
+def test_the_id_of_the_first_run_stands_for_the_newest(m: Any) -> None:
+    """Who knows a run by its name runs it, speaks to it and goes on from what has become of it; other ids are exact."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            got = run.signals()
+            if run.id != "three":
+                raise ValueError(run.id)
+            use(run, lab, "idempotent")
+        return [run.id, got]
+
+    lab = bench(m, agent)
+    for run_id in ("two", "three"):
+        assert "failed" == lab.journal.run(agent, "r").status
+        lab.journal.start(run_id, "retry", "r")
+        lab.journal.signal("r", run_id)
+    with pytest.raises(m.Refused):
+        lab.journal.signal("two", "late")
+    with pytest.raises(m.Refused):
+        lab.journal.start("four", "retry", "two")
+    assert ["three", ["two", "three"]] == lab.journal.run(agent, "r").output["output"]
+    assert ["r", "two", "three"] == list(lab.store.log)
+    assert "failed" == lab.journal.run(agent, "two").status
+
+
+@rule  # engine.md L7
+def test_a_word_and_a_cancel_by_the_name_of_a_line(m: Any) -> None:
+    """They reach the newest run, which is the one that would act; one in the middle of the line hears nothing."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), on_unknown="fail")
+    crash_at(lab, "before effect")
+    (call,) = lab.serve().unresolved()
+    lab.journal.start("two", "retry", "r")
+    lab.journal.cancel("r")
+    assert "cancelled" == lab.journal.run(lab.agent, "r").status
+    lab.journal.start("three", "retry", "r")
+    with pytest.raises(m.Refused):
+        lab.journal.resolve("two", call, "did_not_happen")
+    lab.journal.resolve("r", call, "did_not_happen")
+    assert not lab.store.state("three").unresolved() and lab.store.state("two").unresolved()
+    assert "completed" == lab.journal.run(lab.agent, "r").status and 1 == len(lab.world.effects)
+
+
 @rule  # engine.md L2
 def test_a_retry_enters_an_open_step_again(m: Any) -> None:
     """Nothing failed, so the answer that was paid for counts, though the request has a clock in it."""
@@ -1489,11 +1532,13 @@ def test_a_person_speaks_to_the_newest_run_of_a_line(m: Any) -> None:
     crash_at(lab, "before effect")
     (call,) = lab.serve().unresolved()
     lab.journal.start("two", "retry", "r")
+    lab.serve("two")
+    lab.journal.start("three", "retry", "two")
     with pytest.raises(m.Refused):
-        lab.journal.resolve("r", call, "did_not_happen")
+        lab.journal.resolve("two", call, "did_not_happen")
     lab.journal.testify("r", {"call_id": call, "attempt": 1}, "did_not_happen")
-    lab.journal.resolve("two", call, "did_not_happen")
-    assert not lab.store.state("r").unresolved() and "completed" == lab.serve("two").status
+    lab.journal.resolve("three", call, "did_not_happen")
+    assert not lab.store.state("r").unresolved() and "completed" == lab.serve("three").status
     assert 1 == len(lab.world.effects)
 
 
@@ -2300,6 +2345,61 @@ def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
         lab.journal.resolve("r", waits, word, "by hand")
         assert {"output": ["unknown", output]} == lab.serve().output
         assert {waits} == {event.data["call_id"] for event in lab.events("tool.started")}
+
+
+@rule  # engine.md C10
+def test_what_happened_and_was_not_heard_is_told_to_the_next_ask(m: Any) -> None:
+    """The agent was told that nobody knows; a person says that it happened; asked for again it isn't sent again, but
+    asked for once more it is meant twice. In the next step, in the same one after a crash, and in a restart."""
+
+    def heard(run: Any) -> str:
+        try:
+            return call(run)
+        except m.CallOutcomeUnknown:
+            return "unknown"
+
+    def say(run_id: str = "r") -> None:
+        (id,) = lab.store.state(run_id).unresolved()
+        lab.journal.resolve(run_id, id, "happened", "by hand")
+
+    def steps(run: Any) -> Any:
+        first = run.do("a", lambda: heard(run))
+        run.ask("go on?", args={"x": 3})
+        return [first, run.do("b", lambda: [heard(run), heard(run)])]
+
+    def one(run: Any) -> Any:
+        return run.do("a", lambda: [heard(run), use(run, lab, "idempotent", 2), heard(run), heard(run)])
+
+    def restarted(run: Any) -> Any:
+        return run.do("another", lambda: heard(run))
+
+    for where in ("never", "before tool.adopted", "after tool.adopted", "before step.completed"):
+        lab = bench(m, steps, {("unsafe", 1): ["lost"]})
+        call = sent(lab, on_unknown="fail")
+        assert "waiting" == lab.journal.run(steps, "r").status
+        say()
+        crash_at(lab, where)
+        assert ["by hand", "unknown"] == lab.serve().output["output"][
+            1
+        ]  # the second one is another, and gets lost, too
+        assert 2 == len(set(lab.world.effects)) == len(lab.world.effects)
+        lab.judge()
+    lab = bench(m, one, {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    crash_at(lab, "before effect", 2)
+    with suppress(m.Crash):
+        lab.journal.run(one, "r")
+    lab.died("r", "before effect")
+    say()
+    output = lab.serve().output["output"]
+    assert ("unknown", "by hand", 2) == (output[0], output[2], len(lab.world.effects))
+    lab = bench(m, lambda run: run.do("a", lambda: call(run)), {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    assert "failed" == lab.serve().status
+    say()
+    lab.journal.start("two", "restart", "r")
+    lab.agent = restarted
+    assert ({"output": "by hand"}, 1) == (lab.serve("two").output, len(lab.world.effects))
 
 
 @rule  # engine.md C10

@@ -132,13 +132,16 @@ SCRIPT: Final[list[list[tuple[str, dict[str, Any]]]]] = [
 """The tool calls of each answer; the third has a tool that isn't there, and args that don't fit."""
 
 
-def asked_for(place: int, told: list[str], on_unknown: str) -> list[tuple[str, dict[str, Any]]]:
-    """The calls of an answer: those of the script, and once more what failed before, unless that is settled by `tell`."""
-    again = SCRIPT[place - 1] if 0 < place <= len(SCRIPT) and any("Error" in text for text in told) else []
-    calls = SCRIPT[place] if place < len(SCRIPT) else []
-    if on_unknown == "tell":
-        return calls
-    return calls + [call for call in again if call[0] in ("send_mail", "pay")]
+ANSWERS_MAX: Final = 7
+"""Of the models: then they give up what still fails."""
+
+
+def asked_for(place: int, failed: list[tuple[str, Any]], on_unknown: str) -> list[tuple[str, Any]]:
+    """The calls of an answer: those of the script, and once more what has just failed; with `tell` that is settled."""
+    calls = list(SCRIPT[place]) if place < len(SCRIPT) else []
+    if on_unknown != "tell" and place < ANSWERS_MAX:
+        calls += [call for call in failed if call[0] in ("send_mail", "pay")]
+    return calls
 
 
 def claude(on_unknown: str) -> Callable[[Any], Any]:
@@ -146,9 +149,11 @@ def claude(on_unknown: str) -> Callable[[Any], Any]:
         messages = request["messages"]
         check_anthropic(messages)
         place = sum(message["role"] == "assistant" for message in messages)
-        last = messages[-1]["content"]
-        told = [str(block.get("content")) for block in last if isinstance(block, dict)] if place else []
-        failed = [text if "rror" not in text else "Error" for text in told]
+        failed = []
+        if place:
+            uses = [(block["name"], block["input"]) for block in messages[-2]["content"] if block["type"] == "tool_use"]
+            said = [bool(block.get("is_error")) for block in messages[-1]["content"] if block["type"] == "tool_result"]
+            failed = [use for use, wrong in zip(uses, said, strict=True) if wrong]
         calls = asked_for(place, failed, on_unknown)
         content: list[Any] = [{"type": "text", "text": "well"}]
         content += [
@@ -185,8 +190,14 @@ def gpt(on_unknown: str) -> Callable[[Any], Any]:
         messages = request["messages"]
         check_openai(messages)
         place = sum(message["role"] == "assistant" for message in messages)
-        told = ["Error" if "rror" in str(m["content"]) else "" for m in messages if m["role"] == "tool"]
-        calls = asked_for(place, told[-len(SCRIPT[place - 1]) :] if 0 < place <= len(SCRIPT) else [], on_unknown)
+        results = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+        last = next((m for m in reversed(messages) if m["role"] == "assistant"), {})
+        failed = [
+            (use["function"]["name"], json.loads(use["function"]["arguments"]))
+            for use in last.get("tool_calls") or []
+            if results[use["id"]] not in ("send_mail done", "pay done", "by hand", "bill: found")
+        ]
+        calls = asked_for(place, failed, on_unknown)
         message: dict[str, Any] = {"role": "assistant", "content": None if calls else "done"}
         if calls:
             message["tool_calls"] = [
@@ -239,7 +250,7 @@ def claude_turns(tools: dict[str, Any], on_unknown: str, *approve: str) -> Calla
         request = {"model": "m", "system": prompt(), "max_tokens": 100}
         while (answer := run.turn("claude", request, chosen, model, approve=approve)) is None:
             pass
-        return answer["stop_reason"]
+        return answer
 
     return agent
 
@@ -254,7 +265,7 @@ def gpt_turns(tools: dict[str, Any], on_unknown: str) -> Callable[[Run], Any]:
                 run.message("user", "Pay the bills.")
         while (answer := run.turn("gpt", {"model": "m"}, chosen, model)) is None:
             pass
-        return answer["choices"][0]["finish_reason"]
+        return answer
 
     return agent
 
@@ -273,7 +284,7 @@ def claude_turns_soon(tools: dict[str, Any], on_unknown: str, *approve: str) -> 
         request = {"model": "m", "system": prompt(), "max_tokens": 100}
         while (answer := await run.turn("claude", request, chosen, ask, approve=approve)) is None:
             pass
-        return answer["stop_reason"]
+        return answer
 
     return agent
 
@@ -287,7 +298,7 @@ def gpt_turns_soon(tools: dict[str, Any], on_unknown: str) -> Callable[[AsyncRun
                 run.message("user", "Pay the bills.")
         while (answer := await run.turn("gpt", {"model": "m", "user": prompt()}, chosen, model)) is None:
             pass
-        return answer["choices"][0]["finish_reason"]
+        return answer
 
     return agent
 
@@ -499,7 +510,10 @@ class Case:
                 break
             if said == "waiting":
                 took = 0.7 * took + 0.3 * (time.monotonic() - began)
-                self.child(lambda: self.people(run_id), self.rng.random() * 0.05 if strike and self.rng.random() < 0.2 else None)
+                self.child(
+                    lambda: self.people(run_id),
+                    self.rng.random() * 0.05 if strike and self.rng.random() < 0.2 else None,
+                )
             elif said not in ("killed", "RunBusy", "RunNotDue"):
                 self.violations.append(f"{run_id}: {said}")
                 return
@@ -540,11 +554,16 @@ class Case:
         self.violations += [line for line in said.splitlines() if line]
 
 
+def say(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+
+
 @contextmanager
 def told(text: str) -> Iterator[None]:
     began = time.monotonic()
     yield
-    print(f"{text} {time.monotonic() - began:.1f} s", flush=True)
+    say(f"{text} {time.monotonic() - began:.1f} s")
 
 
 def main() -> int:
@@ -562,10 +581,10 @@ def main() -> int:
                 case.go(given.kills)
             kills += case.kills
             violations += [f"{name} / {on_unknown}: {each}" for each in case.violations]
-    print(*violations, sep="\n")
-    print(f"agents {len(given.agent or AGENTS)}")
-    print(f"kills {kills}")
-    print(f"violations {len(violations)}")
+    say(*violations)
+    say(f"agents {len(given.agent or AGENTS)}")
+    say(f"kills {kills}")
+    say(f"violations {len(violations)}")
     return bool(violations)
 
 

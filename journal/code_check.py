@@ -1,0 +1,509 @@
+"""Whether today's code of an agent can go on with a run that is stored: every call is served from its log.
+
+The agent is called as after a crash, over a copy of the log in memory. When it enters a step it is shown what was
+recorded of that attempt, up to its end, as if its process had died directly before. What it is told then is history
+(engine.md H1). Whatever it asks for that isn't on record is the first divergence, and so is another end of the step. A
+run that hasn't ended is then taken up once more, as its next owner would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NoReturn, cast
+
+from runjournal.engine import failures as f
+from runjournal.engine.attempts import Sender
+from runjournal.engine.callees import Target, shape
+from runjournal.engine.calls import Caller
+from runjournal.engine.commands import Made, Verb
+from runjournal.engine.core import Core
+from runjournal.engine.driver import Driver
+from runjournal.engine.lineage import Lineage
+from runjournal.engine.order import TellingOrder
+from runjournal.engine.parts import RunParts
+from runjournal.engine.script import Entry
+from runjournal.engine.steps import StepControl, id_of
+from runjournal.engine.tools import Word
+from runjournal.log import events as e
+from runjournal.log.base import Event, Json, RecordedEvent, data_of
+from runjournal.log.clock import parse_timestamp
+from runjournal.log.codec import dumps, plain
+from runjournal.log.differences import differences
+from runjournal.log.errors import InvalidArgument
+from runjournal.log.head import TERMINAL
+from runjournal.log.limits import differing_text_chars_max
+from runjournal.projections.state import RunState
+from runjournal.projections.steps import OpenStep
+from runjournal.writing import folding
+
+from .logbook import Logbook
+from .reel import OWNING, Reel
+from .run import Run, SyncDriver
+from .runner import Runner, code_version
+
+CONTEXT: Final = (
+    e.MessageAppended, e.MemorySet, e.MemoryDeleted, e.MemoryReset, e.PlanSet, e.PlanUpdated, e.SignalTaken,
+)  # fmt: skip
+"""What a step writes into the context, and takes from its inbox."""
+RUN_ENDS: Final = (e.RunCompleted, e.RunFailed, e.RunRetryScheduled, e.RunCancelled)
+AGENTS_CAUSES: Final = ("error", "retries_exhausted", "rejected", "unsafe_in_flight")
+"""Causes of a failed run that lie in what its agent did; another one came from outside, at any place."""
+ASKS: Final = (e.ToolStarted, e.ModelStarted, e.ApprovalRequested)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCheck:
+    """Whether an agent can go on with a run; if not, the first place where it asks for something else.
+
+    `seq` is the recorded event there, `step` the id of its step. `recorded` and `asked` say in words what is on record
+    and what today's code asks for. `unchecked` says from where on nothing was compared, and why; "" if all of it was.
+    """
+
+    run_id: str
+    ok: bool
+    message: str
+    seq: int | None = None
+    step: str | None = None
+    recorded: str = ""
+    asked: str = ""
+    unchecked: str = ""
+
+
+class CheckOver(f.Stop):
+    """The check has its answer: the agent is called no further."""
+
+
+class RoundOver(f.Stop):
+    """A round has ended as it did when it was recorded: the agent is called for the next one."""
+
+
+@dataclass(slots=True)
+class Shown:
+    """An attempt of a step that the agent was shown, up to its `end`; None where the log ends in it.
+
+    `writes` is what its last entry wrote into the context, `asks` are its calls and questions by id, `cut`: an asker
+    was cancelled in it.
+    """
+
+    step: str
+    seq: int
+    end: RecordedEvent | None = None
+    writes: list[RecordedEvent] = field(default_factory=list[RecordedEvent])
+    asks: dict[str, RecordedEvent] = field(default_factory=dict[str, RecordedEvent])
+    cut: bool = False
+
+    def note(self, record: RecordedEvent) -> None:
+        """Note an event of the attempt."""
+        event = record.event
+        if isinstance(event, e.StepStarted):  # what an entry before wrote was dropped
+            self.writes.clear()
+        elif isinstance(event, CONTEXT) and not isinstance(event, e.SignalTaken):
+            self.writes.append(record)
+        elif isinstance(event, ASKS):
+            self.asks.setdefault(_id(event), record)
+        self.cut |= bool(getattr(event, "cut", False)) or getattr(event, "code", None) == "cut"
+
+
+class Watcher:
+    """Shows a log to an engine, and compares what the engine would append with what comes next there."""
+
+    def __init__(self, reel: Reel) -> None:
+        self.reel = reel
+        self.found: CodeCheck | None = None
+        self.core: Core
+        self.steps: StepControl
+        self.entry: Entry | None = None
+        self._shown: Shown | None = None
+        self._writes: list[Event] = []
+        self._next: RecordedEvent | None = None
+
+    # What comes next in the log.
+
+    def _ahead(self) -> RecordedEvent | None:
+        """Return the next step or end of a run in the log, which stays next; what others said before it is shown."""
+        while self._next is None:
+            record = next(self.reel.ahead, None)
+            if record is None:
+                return None
+            if isinstance(record.event, (e.StepStarted, *RUN_ENDS)):
+                self._next = record
+            elif not isinstance(record.event, (*OWNING, e.PromptPinned)):
+                self.reel.show(record)
+        return self._next
+
+    def enter(self, step_id: str, kind: str) -> None:
+        """The agent asks for a step that isn't complete: show what was recorded of its next attempt."""
+        self.go_on()
+        opened, coming = self.core.state.steps.open, self._ahead()
+        if self._shown is not None or (opened is not None and opened.id != step_id):
+            return  # the engine refuses it
+        asked = f"step {step_id}"
+        match coming:
+            case RecordedEvent(event=e.StepStarted() as start):
+                if (start.id, start.kind) != (step_id, kind):
+                    self._diverged(f"step {start.id} ({start.kind})", f"{asked} ({kind})", coming)
+                self._show(coming, start, whole=opened is None and kind == "do")
+            case None if opened is not None:
+                self._shown, self._writes = self._of_open(opened), []
+                self._never_again(kind)
+            case None:
+                self._over(f"it can go on with {asked}")
+            case _:
+                self._unless_outside(coming, asked)
+
+    def _of_open(self, opened: OpenStep) -> Shown:
+        """Return what the log holds of the open step, where all of it is shown."""
+        lineage = self.core.lineage
+        shown = Shown(opened.id, opened.since - lineage.offset)
+        for place, _ in lineage.events_after(opened.since):
+            if (record := lineage.record_at(place)) is not None:
+                shown.note(record)
+        return shown
+
+    def _show(self, first: RecordedEvent, start: e.StepStarted, *, whole: bool) -> None:
+        """Show an attempt up to its end; one of a `do` in which nothing was journalled, with its end."""
+        self._next, shown, record = None, Shown(start.id, first.seq), first
+        while True:
+            shown.note(record)
+            if not isinstance(record.event, (*OWNING, *CONTEXT, e.PromptPinned)):
+                self.reel.show(record)
+            following = next(self.reel.ahead, None)
+            if following is None or isinstance(following.event, RUN_ENDS):
+                self._next = following
+                break
+            record = following
+            if isinstance(record.event, e.StepCompleted | e.StepFailed):
+                shown.end = record
+                shown.cut |= bool(getattr(record.event, "cut", False))
+                break
+        if whole and shown.end is not None and not (shown.asks or shown.writes):
+            self.reel.show(shown.end)  # a plain function, which isn't called: its result is on record
+            return
+        self._shown = shown
+        self._writes = []
+        if shown.cut:
+            self._over(
+                "", unchecked=f"from step {start.id} on: one who asked there was cancelled, by a timeout or a task"
+            )
+        self._never_again(start.kind)
+
+    def _never_again(self, kind: str) -> None:
+        """A `do` that is open, and in which nothing was journalled, isn't executed: nobody knows what it would do."""
+        shown = self._shown
+        if shown is not None and shown.end is None and kind == "do" and not (shown.asks or shown.writes):
+            self._over(f"it can go on: step {shown.step} is executed again")
+
+    # What the engine would append.
+
+    def append(self, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
+        """Put what the engine appends into the copy, if it is what was recorded."""
+        self.go_on()
+        assert not callable(events)  # noqa: S101 - a transactional tool: its intent comes first
+        return [self._append(event) for event in events]
+
+    def go_on(self) -> None:
+        """Raise CheckOver again, if there is an answer."""
+        if self.found is not None:
+            raise CheckOver
+
+    def _append(self, event: Event) -> RecordedEvent:
+        match event:
+            case e.StepStarted() | e.PromptPinned() | e.NoteAdded():
+                pass
+            case e.StepCompleted() | e.StepFailed():
+                self._end_step(event)
+            case e.RunCompleted() | e.RunFailed() | e.RunRetryScheduled():
+                self._end_run(event)
+            case e.SignalTaken():
+                pass
+            case _ if isinstance(event, CONTEXT):
+                self._writes.append(event)
+            case _:
+                self._live(event)
+        return self.reel.add(event)
+
+    def _end_step(self, event: e.StepCompleted | e.StepFailed) -> None:
+        shown, self._shown = self._shown, None
+        if shown is None:
+            raise AssertionError("a step ends that was never begun")
+        self._compare_writes(shown)
+        if shown.end is None:
+            self._over(f"it can go on with the end of step {shown.step}")
+        recorded = shown.end.event
+        if type(recorded) is not type(event):
+            self._diverged(_words(recorded), _words(event), shown.end, shown.step)
+        if isinstance(event, e.StepCompleted):
+            self._same(shown.end, "result", event.result, f"the result of step {shown.step}", shown.step)
+        elif isinstance(recorded, e.StepFailed) and recorded.error["type"] != event.error["type"]:
+            self._diverged(_words(recorded), _words(event), shown.end, shown.step)
+
+    def _compare_writes(self, shown: Shown) -> None:
+        """Compare what the step has written: one after the other, or in whatever order its tasks have written it."""
+        recorded, written = shown.writes, self._writes
+        now = self.core.lineage.clock.now()
+        were = [dumps(shape(_written(self._filled(one).event), parse_timestamp(one.at))) for one in recorded]
+        are = [dumps(shape(_written(event), now)) for event in written]
+        if shown.end is None:  # its process may have died in the middle of it
+            were, are = were[: len(are)], are[: len(were)]
+        if were == are or sorted(were) == sorted(are):
+            return
+        place = next(
+            (n for n, (was, is_) in enumerate(zip(were, are, strict=False)) if was != is_), min(len(were), len(are))
+        )
+        before = self._filled(recorded[place]) if place < len(were) else None
+        after = written[place] if place < len(are) else None
+        told = [_words(before.event) if before else "nothing more written", _words(after) if after else "nothing more"]
+        where = ""
+        if before is not None and after is not None and type(before.event) is type(after):
+            where = _where(_written(before.event), _written(after))
+        self._diverged(told[0], told[1], before or shown.end or shown.seq, shown.step, where)
+
+    def _end_run(self, event: e.RunCompleted | e.RunFailed | e.RunRetryScheduled) -> None:
+        coming = self._ahead()
+        if coming is None:
+            self._over(f"it can go on: {_words(event)}")
+        if isinstance(coming.event, e.StepStarted):
+            self._diverged(f"step {coming.event.id}", _words(event), coming)
+        self._unless_outside(coming, _words(event), same=type(event))
+        match coming.event, event:
+            case e.RunCompleted(), e.RunCompleted():
+                self._same(coming, "output", event.output, "the output of the run")
+            case ((e.RunFailed() | e.RunRetryScheduled()), (e.RunFailed() | e.RunRetryScheduled())):
+                if coming.event.error["type"] != event.error["type"]:
+                    self._diverged(_words(coming.event), _words(event), coming)
+            case _:
+                pass
+        if isinstance(event, e.RunRetryScheduled):
+            self._next = None
+            self.reel.show(coming)
+            raise RoundOver
+        self._over("it does what was recorded")
+
+    def _unless_outside(self, coming: RecordedEvent, asked: str, *, same: type[Event] | None = None) -> None:
+        """The run ends here in the log: it is a divergence, unless the end came from outside, at whatever place."""
+        event = coming.event
+        outside = isinstance(event, e.RunFailed) and event.cause not in AGENTS_CAUSES
+        if isinstance(event, e.RunCancelled) or outside:
+            self._over(f"it does what was recorded, up to its end: {_words(event)}")
+        if same is not type(event):
+            self._diverged(_words(event), asked, coming)
+
+    def _live(self, event: Event) -> None:
+        """What isn't on record would be sent, asked or said: where the log ends it goes on so, elsewhere it differs."""
+        shown, entry = self._shown, self.steps.entry
+        step = shown.step if shown is not None else None
+        if shown is None or entry is None:
+            self._diverged("nothing more", _words(event), None, step)
+        left = [record for key, record in shown.asks.items() if key not in entry.asked]
+        if shown.end is None and (not left or _id(event) in shown.asks or not self.core.driver.alone()):
+            self._over(f"it can go on in step {step}: {_words(event)}")
+        alike = next((one for one in left if _named(one.event) == _named(event)), None)
+        if alike is not None:
+            before, after = _asked(self._filled(alike).event), _asked(event)
+            self._diverged(_words(alike.event), _words(event), alike, step, _where(before, after))
+        at = left[0] if left else shown.end
+        self._diverged(_words(at.event) if at else "nothing more", _words(event), at, step)
+
+    def _same(self, recorded: RecordedEvent, name: str, today: Json, what: str, step: str | None = None) -> None:
+        """Compare a value, clocks left out of it."""
+        before = getattr(self._filled(recorded).event, name)
+        then, now = parse_timestamp(recorded.at), self.core.lineage.clock.now()
+        if dumps(shape(before, then)) != dumps(shape(plain(today), now)):
+            where = _where(before, plain(today))
+            self._diverged(f"{what} {_short(before)}", _short(today), recorded, step, where)
+
+    def _filled(self, record: RecordedEvent) -> RecordedEvent:
+        return folding.filled_record(self.reel.real, record)
+
+    # The answer.
+
+    def _over(self, message: str, *, unchecked: str = "") -> NoReturn:
+        self.found = self.found or CodeCheck(self.reel.run_id, ok=True, message=message, unchecked=unchecked)
+        raise CheckOver
+
+    def _diverged(
+        self, recorded: str, asked: str, at: RecordedEvent | int | None, step: str | None = None, where: str = ""
+    ) -> NoReturn:
+        text = f"recorded is {recorded}, today's code has {asked}{where and f': {where}'}"
+        seq = at.seq if isinstance(at, RecordedEvent) else at
+        message = text if step is None else f"step {step}: {text}"
+        self.found = self.found or CodeCheck(self.reel.run_id, ok=False, message=message, seq=seq, step=step,
+                                             recorded=recorded, asked=asked)  # fmt: skip
+        raise CheckOver
+
+    def refused(self, stop: BaseException) -> None:
+        """The engine has refused what today's code does."""
+        shown, entry = self._shown, self.entry
+        for key, record in (shown.asks if shown and isinstance(stop, f.StepDiverged) else {}).items():
+            event, name = self._filled(record).event, _named(record.event)[1]
+            asked = f"ask {name}" if isinstance(event, e.ApprovalRequested) else name
+            if entry is not None and key not in entry.asked and asked in entry.unrecorded:
+                today = {"args": entry.unrecorded[asked][0]}
+                with suppress(CheckOver):
+                    words = f"{_words(event).partition(' (')[0]} ({_short(today['args'])})"
+                    self._diverged(_words(event), words, record, entry.step, _where(_asked(event), today))
+        seq = shown.seq if shown else self._next.seq if self._next else None
+        text = f"{type(stop).__name__}: {stop}"
+        self.found = self.found or CodeCheck(
+            self.reel.run_id, ok=False, message=text, step=shown.step if shown else None, seq=seq,
+            asked=type(stop).__name__,
+        )  # fmt: skip
+
+
+class WatchedSteps(StepControl):
+    """Steps of which an agent is shown what was recorded, when it asks for them."""
+
+    watcher: Watcher
+
+    def plan_do(self, name: str, key: str | int | None) -> tuple[str, bool]:
+        """Show the step first: it may be one that isn't executed."""
+        self.check_name(name, key)
+        step_id = id_of(name, key)
+        if not self.inside and self.core.lineage.done(step_id) is None:
+            self.core.alive()
+            self.watcher.enter(step_id, "do")
+        return super().plan_do(name, key)
+
+    def begin(self, step_id: str, name: str, kind: str, key: str | None, *, blind: bool = False) -> Verb[Entry]:
+        """Show the step, then enter it."""
+        if kind != "do":
+            self.watcher.enter(step_id, kind)
+        self.watcher.entry = entry = yield from super().begin(step_id, name, kind, key, blind=blind)
+        return entry
+
+
+class UnaskingSender(Sender):
+    """Asks no hook: nothing outside is called."""
+
+    def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
+        return None
+
+
+class CodeChecker(Runner):
+    """Checks the code of an agent against the log of a run, which it only reads."""
+
+    def __init__(self, log: Logbook, agent: Callable[[Any], Any], run_id: str) -> None:
+        super().__init__(log)
+        self.agent, self._code = agent, code_version(agent)
+        state = log.fold(RunState, run_id)
+        if state.status.status == "imported":
+            raise InvalidArgument(f"run {run_id} was imported: no agent of this journal's has run it")
+        self._ended = state.status.status in TERMINAL
+        self._known = state.status.proven_code or ""
+        self._run_id = run_id
+
+    def check(self) -> CodeCheck:
+        """Check it in plain threads."""
+        found = self._lives(Watcher(self.reel()))
+        return self._lives(Watcher(self.whole())) if self.twice(found) else found
+
+    def twice(self, found: CodeCheck) -> bool:
+        """Whether the run is then taken up as its next owner would."""
+        return found.ok and not self._ended and not found.unchecked
+
+    def reel(self) -> Reel:
+        return Reel(self.log.store, self._run_id, self.log.ownership.process)
+
+    def whole(self) -> Reel:
+        """Return a reel that has been shown to its end."""
+        reel = self.reel()
+        for record in reel.ahead:
+            if not isinstance(record.event, (*OWNING, e.PromptPinned)):
+                reel.show(record)
+        return reel
+
+    def watched(self, watcher: Watcher, driver: Driver) -> RunParts:
+        """Return the engine of a watched run, which neither sends nor asks anything."""
+        lineage = Lineage(watcher.reel, self._run_id, lambda _: None, self.notify)
+        order = TellingOrder(Core(lineage, 0, driver))
+        steps = WatchedSteps(order, code_version=self._code, known_code=self._known)
+        steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps
+        return RunParts(Caller(steps, UnaskingSender(order, lambda _: None)))
+
+    def _lives(self, watcher: Watcher) -> CodeCheck:
+        while watcher.found is None:
+            driver = SyncDriver(watcher.append)
+            parts = self.watched(watcher, driver)
+            self.ended_so(watcher, parts, partial(self.agent, Run(parts, driver)))
+        return watcher.found
+
+    def ended_so(self, watcher: Watcher, parts: RunParts, agent: Callable[[], Any]) -> None:
+        """Call the agent; what leaves it is the answer, or the round's end."""
+        try:
+            self._drive(agent, parts)
+        except (CheckOver, RoundOver):
+            return
+        except (f.Mistake, f.PlanChanged, f.StepDiverged) as stop:
+            watcher.refused(stop)
+
+
+# In words.
+
+
+def _id(event: Event) -> str:
+    return str(getattr(event, "call_id", None) or getattr(event, "approval_id", ""))
+
+
+def _named(event: Event) -> tuple[str, str]:
+    """Return what kind of ask it is, and of what."""
+    return event.TYPE, str(
+        getattr(event, "tool", None) or getattr(event, "model", None) or getattr(event, "action", "")
+    )
+
+
+def _asked(event: Event) -> Json:
+    """Return what is asked: args, or the digests of the parts of a request."""
+    return (
+        {"request": event.parts or {}} if isinstance(event, e.ModelStarted) else {"args": getattr(event, "args", None)}
+    )
+
+
+def _where(before: Json, after: Json) -> str:
+    """Return the first place where two values differ, as a JSON path, with both."""
+    change = next(differences(before, after), None)
+    if change is None:
+        return ""
+    path = change.path if change.path.startswith("[") else f".{change.path}" if change.path else ""
+    if path.startswith(".request"):
+        return f"${path}"
+    return f"${path} was {_short(change.before)}, is {_short(change.after)}"
+
+
+def _written(event: Event) -> Json:
+    """Return what an event writes, as a value."""
+    return {"type": event.TYPE, **data_of(event)}
+
+
+def _words(event: Event) -> str:
+    match event:
+        case e.ToolStarted():
+            return f"a call of {event.tool} ({_short(event.args)})"
+        case e.ModelStarted():
+            return f"a question to {event.model}"
+        case e.ApprovalRequested():
+            return f"the question {event.action!r} ({_short(event.args)})"
+        case e.StepCompleted():
+            return "the end of the step"
+        case e.StepFailed() | e.RunFailed() | e.RunRetryScheduled():
+            what = "step" if isinstance(event, e.StepFailed) else "run"
+            return f"a failure of the {what} ({event.error['type']}: {_short(event.error['message'])})"
+        case e.RunCompleted():
+            return "the end of the run"
+        case e.RunCancelled():
+            return "its cancel"
+        case e.RunWaiting():
+            return f"a wait for {', '.join(str(wait['kind']) for wait in event.for_)}"
+        case e.MessageAppended():
+            return f"a message of the {event.role} ({_short(event.content)})"
+        case e.MemorySet():
+            return f"memory {event.key} = {_short(event.value)}"
+        case _:
+            return event.TYPE
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else dumps(cast("Json", value)).decode()
+    return text if len(text) <= differing_text_chars_max else f"{text[:differing_text_chars_max]}…"

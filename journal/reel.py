@@ -1,0 +1,107 @@
+"""The log of a run, shown to an engine bit by bit, in a store of its own: what was recorded there, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from runjournal.log import events as e
+from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
+from runjournal.log.clock import timestamp
+from runjournal.log.codec import Draft, decode, draft, encode, record
+from runjournal.log.memory import MemoryStore
+from runjournal.log.owner import Process
+from runjournal.log.store import Store, Write
+from runjournal.projections.derived import Derived
+from runjournal.projections.state import RunState
+from runjournal.writing import folding
+
+OWNING: Final = (e.RunClaimed, e.RunRequeued, e.RunWaiting, e.RunCancelRequested)
+"""What says who runs a run and when: nothing that its agent sees."""
+
+
+class Reel:
+    """A run in a store in memory. It reads the `real` store, and writes nothing there.
+
+    Runs that it goes on from are there from the start, byte for byte, and so is the first event of the run. The others
+    stand in `ahead`, and are shown by `show`; what an engine adds comes in between by `add`. It is a `RunSource`.
+    """
+
+    def __init__(self, real: Store, run_id: str, process: Process) -> None:
+        self.run_id = run_id
+        self.real = real
+        self.clock = real.clock
+        self.process = process
+        self.store: Store = MemoryStore(clock=real.clock)
+        self.live: Callable[[str], RunState] = lambda _: self.derived.state
+        for base in reversed(list(self._bases())):
+            self._copy(base)
+        self.ahead: Iterator[RecordedEvent] = iter(real.read(run_id))
+        self.derived = self._derived(run_id)
+        first = next(self.ahead)
+        queued = first.event
+        if isinstance(queued, e.RunQueued):  # no budget ends what was already paid for
+            self.show(first._replace(event=replace(queued, budget=None)))
+
+    def filled(self, record: RecordedEvent) -> RecordedEvent:
+        """Return the record with the values that are held out of line in place."""
+        return folding.filled_record(self.store, record)
+
+    def _bases(self) -> Iterator[str]:
+        queued = folding.first(self.real, self.run_id)
+        while queued is not None and queued.base is not None:
+            run_id = queued.base["run_id"]
+            yield run_id
+            queued = folding.first(self.real, run_id)
+
+    def _derived(self, run_id: str) -> Derived:
+        args_at = folding.args_reader(self.store, self.store, run_id)
+        first = folding.first(self.real, run_id)
+        return Derived(run_id, args_at, state=folding.begin(self.store, first))
+
+    def _copy(self, run_id: str) -> None:
+        """Put a whole run into the store: another one is begun from what it was."""
+        derived = self._derived(run_id)
+        for seq, position, kind, body in self.real.read_raw(run_id):
+            self._write(derived, decode(run_id, seq, position, kind, body), body, self._blobs)
+
+    def show(self, recorded: RecordedEvent) -> None:
+        """Put a recorded event behind what is there. One that means nothing here is left out."""
+        if not isinstance(recorded.event, UnknownEvent | NewerEvent | UnreadableEvent):
+            self._put(draft(recorded.event, at=recorded.at, by=recorded.by, step=recorded.step), recorded.epoch)
+
+    def add(self, event: Event) -> RecordedEvent:
+        """Put an event of today's behind what is there."""
+        opened = self.derived.state.steps.open
+        index = getattr(event, "index", None) if opened is None else opened.index
+        return self._put(draft(event, at=timestamp(self.clock.now()), by="check", step=index), 0)
+
+    def _put(self, made: Draft, epoch: int) -> RecordedEvent:
+        head = self.derived.head
+        body = encode(made, epoch=epoch, prev=head.head_hash)
+        put = record(self.run_id, head.head_seq + 1, 0, made, epoch=epoch, prev=head.head_hash, body=body)
+        self._write(self.derived, put, body, lambda event: [*made.blobs, *self._blobs(event)])
+        return put
+
+    def _write(
+        self,
+        derived: Derived,
+        put: RecordedEvent,
+        body: bytes,
+        blobs: Callable[[Event], list[tuple[str, bytes]]],
+    ) -> None:
+        before = derived.head if derived.head.head_seq else None
+        rows = derived.apply(put)
+        newest = derived.newest if put.seq == 1 else None
+        write = Write(
+            before, derived.head, [(put.seq, put.type, body)], blobs(put.event),
+            rows.effects, rows.unknown, rows.known, rows.step_ends, newest,
+        )  # fmt: skip
+        self.store.transact(lambda tx: tx.write(write), durable=False)
+
+    def _blobs(self, event: Event) -> list[tuple[str, bytes]]:
+        """Return the values of an event that the real store holds out of line."""
+        values = [getattr(event, field.attribute) for field in plan_of(type(event))] if event.BLOBS else []
+        refs = [value for value in values if isinstance(value, BlobRef)]
+        return [(ref.sha256, body) for ref in refs if (body := self.real.blob(ref.sha256)) is not None]
