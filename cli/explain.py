@@ -44,7 +44,7 @@ def explain(app: App, run: str, agent: str) -> int:
     from .refs import run_id_of
 
     with app.open() as journal:
-        head = journal.head(run_id_of(journal, run))
+        head = journal.head(run_id_of(journal, run, newest=True))
         stand = stand_of(journal, head, agent=agent or known_agent(journal, head))
     found = standing(stand)
     if not app.plain:

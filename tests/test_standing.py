@@ -212,9 +212,10 @@ def test_a_line_that_is_printed_moves_the_run(place: Path, word: str) -> None:
     with Journal.open(store) as journal:
         build(journal)
         kind = journal.head(R).kind
-    told = json.loads(typed(store, "explain", R, "--agent", f"standing_agents:{kind}", "-o", "json").stdout)
+    name = f"{R}~1" if word == "superseded" else R
+    told = json.loads(typed(store, "explain", name, "--agent", f"standing_agents:{kind}", "-o", "json").stdout)
     assert (word, True) == (told["stands"], told["why"].startswith(why))
-    text = typed(store, "explain", R, "--agent", f"standing_agents:{kind}").stdout
+    text = typed(store, "explain", name, "--agent", f"standing_agents:{kind}").stdout
     lines = [row.strip() for row in text.splitlines() if row.startswith("  runjournal ")]
     assert [way["command"] for way in told["ways"]] == lines
     assert lines
