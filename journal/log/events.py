@@ -107,6 +107,7 @@ class RunClaimed(Event):
     pid_started: str
     resume: Annotated[str | None, s.OneOf(RESUMES)] = None
     code_version: str | None = None
+    agent: str | None = None
 
 
 @builtin
