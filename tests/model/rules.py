@@ -2484,7 +2484,7 @@ def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
 
 @rule  # engine.md C10
 def test_a_call_of_its_own_on_record_comes_before_one_of_another_step(m: Any) -> None:
-    """A step that failed behind its call is given the result again, though nobody knows of another step's equal call."""
+    """A step that failed behind its call is told its result again, though nobody knows of an equal call elsewhere."""
     ends, fails = ["ok", "lost"], [True]
 
     def first(run: Any) -> Any:
