@@ -100,6 +100,7 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
         yield "went on", line(f"as {found.newest}")
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
         yield "go on", line(app.typed(shell.command("retry", head.run_id)))
+    mend = ""
     for wait in state.status.waits[:show_rows_max]:
         what = awaited(head.run_id, state, wait)
         if what.kind in STANDSTILLS:
@@ -110,6 +111,8 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
         else:
             yield "waits for", line(f"{what.kind}: {what.what}")
             yield "answer", line(app.typed(what.answer)) if what.answer else ""
+            mend = mend or what.mend
+    yield "mend", line(mend)
     yield "due", moment(state.status.due_at)
     yield (
         "cancel",

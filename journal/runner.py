@@ -378,7 +378,8 @@ class Runner:
         if status.status == "waiting":
             found = [awaited(run_id, state, wait) for wait in status.waits]
             waits = [told(self.log, state, wait) for wait in status.waits]
-            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answer for each in found])
+            mend = next((each.mend for each in found if each.mend), "")
+            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answer for each in found], mend)
         raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.

@@ -15,7 +15,7 @@ from mutating import Mutant
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
 
-STANDS, LINES = "standstill", "lines"
+STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
@@ -113,12 +113,18 @@ TWINS: Final = (
     Mutant("a clock in a text is a word", "shape", TEXT, "value"),
     Mutant("any number is a clock", "shape", TEXT, 're.sub(r"[0-9]+", "0", value)'),
     Mutant("one text is as good as another", "shape", TEXT, '"text"'),
-    Mutant("a key that is asked for twice in flight is sent twice", "Caller.parallel", "in wanted if", "in ids if"),
+    Mutant(
+        "a key that is asked for twice in flight is sent twice",
+        "Caller.parallel",
+        "for call_id, (target, args, _) in wanted.items():\n    if outcomes[call_id] is LIVE:",
+        "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
+        "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
+    ),
     Mutant(
         "the end of a key asked for twice is told to one",
         "Caller.parallel",
-        "wanted.items()",
-        "zip(ids, asks, strict=True)",
+        "for call_id, (target, args, own_key) in wanted.items()",
+        "for call_id, (target, args, own_key) in zip(ids, asks, strict=True)",
     ),
     Mutant(
         "a key is of any tool",
@@ -151,20 +157,167 @@ TWINS: Final = (
         "a late word speaks for all attempts", "Calls.on_resolved", "a != last if event.late else a > last", "False"
     ),
     Mutant("a failure proves that nothing happened", "Calls.on_ended", "and event.did_not_happen", ""),
+    # Same call.
     Mutant(
-        "an open unsafe call is sent again", "judge", '"ask" if asks and call.status != "unknown" else "fail"', '"run"'
+        "an equal call that nobody knows of is another one",
+        "Caller.identify",
+        "not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE",
+        "False",
+    ),
+    Mutant(
+        "what a step has taken over is not asked for first",
+        "Caller._equal",
+        "call_id not in entry.busy and self._same(calls.known[call_id], target, args)",
+        "False",
+    ),
+    Mutant(
+        "what was taken over and returned is the same call again", "Caller._equal", "call_id not in entry.busy and", ""
+    ),
+    Mutant("what is in flight is taken over", "Caller._equal", "call_id in entry.busy or", ""),
+    Mutant(
+        "a call of another step comes before the step's own",
+        "Caller._equal",
+        "if own_id in calls.known or self.core.lineage.effect(own_id) is not None:\n    return own_id",
+        "",
+    ),
+    Mutant(
+        "a call is taken over without a word in the log",
+        "Caller._equal",
+        "yield from self.core.append(e.ToolAdopted(call_id))",
+        "yield from ()",
+    ),
+    Mutant(
+        "any call of the tool is the same",
+        "Caller._same",
+        'args_sha256(mine) == args_sha256(cast("Json", recorded))',
+        "True",
+    ),
+    Mutant("a call of any tool is the same", "Caller._same", "call.tool != target.name or", "", SAME),
+    Mutant(
+        "a parameter that a deploy adds makes another call",
+        "Caller._same",
+        "name in recorded or not tool.is_default(name, value)",
+        "True",
+        SAME,
+    ),
+    Mutant(
+        "whatever a deploy adds, it is the same call",
+        "Caller._same",
+        "name in recorded or not tool.is_default(name, value)",
+        "name in recorded",
+        SAME,
+    ),
+    Mutant(
+        "the newest of equal calls is taken over first",
+        "Calls.unknown_elsewhere",
+        "key=self._age",
+        "key=self._age, reverse=True",
+    ),
+    Mutant(
+        "the newest that was taken over is asked for first",
+        "Calls.taken_over",
+        "key=self._age",
+        "key=self._age, reverse=True",
+    ),
+    Mutant(
+        "a call that was taken over stays that of the step before",
+        "Calls.on_adopted",
+        "call.step = call.taken = self.step",
+        "call.taken = self.step",
+    ),
+    Mutant(
+        "what another step was told of a call is told in the one that takes it over",
+        "Calls.on_adopted",
+        "call.fresh, call.told, call.tries = True, [], 0",
+        "call.fresh = True",
+    ),
+    Mutant("what was taken over may be left out", "Calls.on_adopted", "call.fresh, call.told", "_, call.told"),
+    Mutant(
+        "anything may be taken over", "_check_facts", "call is None or not call.unresolved", "call is None", STATUSES
+    ),
+    # Ends that prove nothing.
+    Mutant(
+        "a failure that proves nothing is told", "Sender._failed", "return replace(event, lost=True)", "return event"
+    ),
+    Mutant("a failure that proves nothing is told live", "Sender.finish", "if sent.lost:\n    return LOST", ""),
+    Mutant(
+        "a failure that proves nothing is told again", "Calls.on_ended", 'not getattr(event, "lost", False)', "True"
+    ),
+    Mutant(
+        "a failure that proves nothing is a line of the script", "read", 'or getattr(event, "lost", False)', "", SAME
+    ),
+    Mutant("who was cancelled is told of nothing", "Sender._failed", "void or safe or cut", "void or safe", SAME),
+    Mutant("a hook is asked twice of one end", "Caller._made", ", asked=True", "", GAPS),
+    Mutant(
+        "a class that is derived from one of not_sent did nothing",
+        "Tool.did_nothing",
+        "type(error) in self.not_sent",
+        "isinstance(error, self.not_sent)",
+    ),
+    Mutant("not_sent says nothing", "Tool.did_nothing", "or type(error) in self.not_sent", ""),
+    Mutant(
+        "of an unknown outcome the error is the telling before",
+        "Caller._failure",
+        "told if tells_unknown(event) else event.error",
+        "event.error",
+        SAME,
+    ),
+    Mutant("an agent that is told once is told each time", "Caller.recorded", 'verdict == "tell"', "False"),
+    Mutant("a person is asked about what is settled", "Call.unresolved", "and not self.settled", ""),
+    Mutant("what is settled is asked about when it is asked for", "judge", "if call.settled", "if False", VERDICT),
+    Mutant("a word about what is settled is taken", "Calls.facts", "completed or call.settled", "completed", VERDICT),
+    Mutant(
+        "what was settled once stays so",
+        "Calls.on_started",
+        "call.said = call.settled = False",
+        "call.said = False",
+        VERDICT,
+    ),
+    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass"),
+    Mutant(
+        "what an agent was told answers a question", "RunState.answered", "call.said or", 'call.status == "unknown" or'
+    ),
+    Mutant("a run waits for what only its agent is told", "Runner.triage", 'verdict == "ask"', 'verdict != "run"'),
+    Mutant("an agent is called before a person has spoken", "Runner.triage", 'verdict == "ask"', "False"),
+    Mutant(
+        "calls that are asked for together are begun together",
+        "Caller.parallel",
+        "for call_id, (target, args, _) in wanted.items():\n"
+        "    if outcomes[call_id] is LIVE:\n"
+        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))",
+        "begun = {}\n"
+        "for call_id, (target, args, _) in wanted.items():\n"
+        "    if outcomes[call_id] is LIVE:\n"
+        "        begun[call_id] = yield from self.sender.start(entry, call_id, target, args)\n"
+        "for call_id, number in begun.items():\n"
+        "    made = self.sender.finish(entry, call_id, *wanted[call_id][:2], number)\n"
+        "    outcomes[call_id] = yield from self._caught(made)",
+    ),
+    Mutant("a changed question is paid for", "Sender.start", 'not known and target.policy == "model"', "False"),
+    Mutant(
+        "a new question waits for nobody who asks again",
+        "Sender.start",
+        "yield from self.order.nothing_left_out(entry, where, call_id, questions=False, told=False)",
+        "self.order.stop_if_left_out(entry, where, questions=False)",
+        SAME,
+    ),
+    Mutant(
+        "an open unsafe call is sent again",
+        "judge",
+        '"ask" if on_unknown == "ask" and not call.said else "fail"',
+        '"run"',
     ),
     Mutant(
         "what the agent was told of an unknown outcome is not recorded",
         "Caller.recorded",
-        "self.order.heard.add((yield from core.append(target.failed(call_id, call.attempt, stored))))",
+        "self.order.heard.add((yield from core.append(end)))",
         "pass",
     ),
     Mutant(
         "what was told of an unknown outcome belongs to the step that asked first",
         "Calls.on_ended",
-        "call.step = self.step",
-        "",
+        "call.step, call.settled = self.step, event.settled",
+        "call.settled = event.settled",
     ),
     Mutant("an answer that a sent call rests on is forgotten", "Call.forget", "and self.latest > sent", ""),
     Mutant("an answer is as old as its first attempt", "Call.forget", "self.latest", "self.began"),
@@ -178,7 +331,7 @@ TWINS: Final = (
     Mutant(
         "the hook is not asked when a tool fails",
         "Sender._ending",
-        "None if isinstance(error, f.DidNotHappen) or ended.cut else target.word(copy.deepcopy(args), call_id)",
+        "None if nothing or ended.cut else target.word(copy.deepcopy(args), call_id)",
         "None",
     ),
     Mutant("a hook that doesn't know says no", "ToolTarget.word", 'and word[0] == "did_not_happen"', ""),
@@ -223,7 +376,7 @@ TWINS: Final = (
     Mutant(
         "divergence is found only at the end of the step",
         "Sender.start",
-        "target.policy not in EFFECT_FREE and not (call is not None and call.fresh)",
+        "not known and target.policy not in EFFECT_FREE",
         "False",
     ),
     Mutant(
@@ -241,17 +394,14 @@ TWINS: Final = (
     Mutant(
         "a call takes the place of a question",
         "TellingOrder.nothing_left_out",
-        "self.stop_if_left_out(entry, where, calls=calls)",
+        "self.stop_if_left_out(entry, where, calls=calls, questions=questions)",
         "self.stop_if_left_out(entry, where, calls=calls, questions=not calls)",
     ),
     Mutant(
         "a call takes the place of a question at once",
         "TellingOrder.nothing_left_out",
-        'if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls)',
-        "if (\n"
-        '    self.driver.calm and not entry.before(float("inf"))\n'
-        "    and not self.left_out(entry, calls=calls, questions=not calls)\n"
-        ")",
+        "left = self.left_out(entry, calls=calls, questions=questions)",
+        "left = self.left_out(entry, calls=calls, questions=not calls)",
         GAPS,
     ),
     Mutant(
@@ -852,29 +1002,29 @@ OURS: Final = (
     Mutant(
         "something new doesn't wait for what is recorded",
         "TellingOrder.nothing_left_out",
-        'self.driver.calm and not self.left_out(entry, calls=calls) and not entry.before(float("inf"))',
-        "True",
+        "yield from self.core.until(all_there, self.wait_s())",
+        "yield from ()",
         TASKS,
     ),
     Mutant(
         "something new doesn't wait for what is recorded, but goes on at once",
         "TellingOrder.nothing_left_out",
-        'if self.driver.calm and not entry.before(float("inf")) and not self.left_out(entry, calls=calls)',
+        "if all_there()",
         "if True",
         TASKS,
     ),
     Mutant(
         "something new doesn't wait for the ends to be told",
         "TellingOrder.nothing_left_out",
-        'not self.left_out(entry, calls=calls) and not entry.before(float("inf"))',
-        "not self.left_out(entry, calls=calls)",
+        'not (told and entry.before(float("inf")))',
+        "True",
         GAPS,
     ),
     Mutant(
         "something new goes on at once, before the ends are told",
         "TellingOrder.nothing_left_out",
-        'if self.driver.calm and not entry.before(float("inf"))',
-        "if self.driver.calm",
+        "if all_there()",
+        "if self.driver.calm and not self.left_out(entry, calls=calls, questions=questions)",
         GAPS,
     ),
     Mutant(
@@ -897,7 +1047,7 @@ OURS: Final = (
     Mutant(
         "the script holds what was tried again within an ask",
         "read",
-        'if getattr(event, "again", False):\n    continue',
+        'getattr(event, "again", False) or',
         "",
         GAPS,
     ),
@@ -910,7 +1060,8 @@ OURS: Final = (
         "not self.asks[line.call_id]",
         GAPS,
     ),
-    Mutant("an end that nobody is told of is waited for", "Sender.attempt", "not again", "True", GAPS),
+    Mutant("an end that nobody is told of is waited for", "Sender.attempt", "not (again or lost)", "not lost", GAPS),
+    Mutant("an end that proves nothing is waited for", "Sender.attempt", "not (again or lost)", "not again", SAME),
     Mutant(
         "who was cancelled before is not parked",
         "Caller.recorded",

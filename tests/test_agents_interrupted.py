@@ -176,7 +176,7 @@ def test_a_clock_in_an_argument_of_an_unsafe_tool() -> None:
     diverged = [end for end in ends if end.stop is not None]
     for end in ends:
         assert 1 >= sum(count for (name, _), count in end.effects.items() if name == "note")
-        assert ("queued" if end in diverged else "completed") == end.status
+        assert ("waiting" if end in diverged else "completed") == end.status
     assert {f.StepDiverged} == {type(end.stop) for end in diverged}
     assert all("is made once, in a step before this one, `x = run.do(name, make)`" in str(end.stop) for end in diverged)
     assert any(("mail", '"ann"') in end.effects for end in diverged)

@@ -350,7 +350,7 @@ def test_c_timeout_s_cuts_an_async_body():
             try:
                 await run.call(tool, x=1)
             except f.CallOutcomeUnknown as unknown:
-                return unknown.original["type"]
+                return unknown.original and unknown.original["type"]
 
     lab.run(agent)
     assert lab.output == "TimeoutError"
@@ -398,7 +398,7 @@ def test_c_the_late_end_of_a_thread_testifies():
             try:
                 await run.call(tool)
             except f.CallOutcomeUnknown as unknown:
-                first = unknown.original["type"]
+                first = unknown.original and unknown.original["type"]
             release.set()
             await lab.until(lambda: "tool.resolved" in lab.types())
         return first

@@ -167,3 +167,39 @@ def test_show_and_audit_tell_of_signals_that_nobody_took(tmp_path: Path) -> None
     (seq,) = (each["seq"] for each in json.loads(show(tmp_path / "runs.db", "r", "-o", "json"))["signals"])
     assert [("signal_untaken", "info", seq)] == found
     assert f"signals 1 that nobody took: stop (seq {seq})" in spaced(show(tmp_path / "runs.db", "r"))
+
+
+@tool(on_unknown="tell")
+def shell(line: str) -> str:
+    raise OSError("exit 1")
+
+
+@tool(on_unknown="tell")
+def kill(line: str) -> str:
+    raise KeyboardInterrupt
+
+
+def test_show_tells_of_ends_that_prove_nothing(store: Path) -> None:
+    """What an attempt raised and that nobody knows what it did; what was taken over, and what is settled."""
+    assert "mail unknown" in spaced(show(store, "waits", "--calls"))
+    assert "ConnectionError: lost (nobody knows what it did)" in show(store, "waits", "--events")
+    assert "unknown" in next(row for row in show(store, "waits", "--tree").splitlines() if "mail" in row)
+    assert "read_only=True (it only looks), not_sent=(SomeError,)" in spaced(show(store, "waits"))
+
+    def agent(run: Run) -> None:
+        for name in "ab":
+            with run.step(name):
+                with pytest.raises(Exception, match="nobody knows"):
+                    pay(5)
+                with pytest.raises(Exception, match="nobody knows"):
+                    shell("ls")
+
+    with Journal.open(store) as journal:
+        journal.run(agent, run_id="told")
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(lambda run: run.do("s", kill, "ls"), run_id="killed")
+    events = spaced(show(store, "told", "--events"))
+    assert 2 == events.count("(settled)")
+    assert 1 == events.count(": it may have happened in another step, and is asked for again")
+    assert ["pay"] == [call["tool"] for call in json.loads(show(store, "told", "-o", "json"))["open_calls"]]
+    assert "on resume: the agent is told once that nobody knows, and may send it again" in spaced(show(store, "killed"))

@@ -150,7 +150,7 @@ def test_a_hook_that_gives_what_cannot_be_stored_has_said_nothing(fails: bool, j
 
 def test_a_hook_is_not_asked_while_the_body_runs(journal: Journal) -> None:
     """It was cut by its time, and goes on in this process: that it hasn't happened yet is no word."""
-    acted, go = [], threading.Event()
+    acted, go = list[int](), threading.Event()
 
     def word(args: Any, key: str) -> Any:
         return ("happened", 1) if acted else ("did_not_happen", None)

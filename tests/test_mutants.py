@@ -37,6 +37,7 @@ QUICK = (
     "mistyped",
     "standstill",
     "lines",
+    "same_call",
 )
 SLOWER = ("identity", "recovery", "engine_records", "engine_faults", "async_driver", "engine_model")
 SELECTION = (*QUICK, "store_replaced", *SLOWER)

@@ -126,6 +126,8 @@ def test_a_wait_says_what_is_asked(journal: Journal, clock: FakeClock) -> None:
     with pytest.raises(RunWaiting) as mails:
         journal.run(asking, run_id="mails", kind="agent")
     assert ["mail"] == [wait["action"] for wait in mails.value.waits]
+    mends = ("read_only=True", "not_sent=(", 'on_unknown="tell"')
+    assert [(True, False)] * 3 == [(mend in str(mails.value), mend in str(waits.value)) for mend in mends]
     assert [{"kind", "id"}] == [set(wait) for wait in journal.state("asks").status.waits]
 
 

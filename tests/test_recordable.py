@@ -37,13 +37,13 @@ def keyed(x: int = 1, *, idempotency_key: str = KEY) -> Any:
     return made()
 
 
-@tool(name="kept unsafe")
+@tool(name="kept unsafe", on_unknown="fail")
 def unsafe(x: int = 1) -> Any:
     """The same."""
     return made()
 
 
-@tool(reconcile=lambda _, __: MAKES[-1](), name="kept hooked")
+@tool(reconcile=lambda _, __: MAKES[-1](), name="kept hooked", on_unknown="fail")
 def hooked(x: int = 1) -> Any:
     """Its hook says what the test says."""
     SENT.append("hooked")
@@ -277,8 +277,11 @@ def test_an_end_that_does_not_fit_is_recorded_without_what_is_in_it(monkeypatch:
     MAKES.append(lambda: raising(ValueError("x" * 5_000)))
     with Journal.open("memory:") as journal:
         for call in ("keyed", "unsafe", "model"):
-            assert "CallFailed: TooLarge" == journal.run(lambda run, call=call: agent(run, call), run_id=call)[:20]
+            told = journal.run(lambda run, call=call: agent(run, call), run_id=call)
+            assert ("CallOutcomeUnknown: " if call == "unsafe" else "CallFailed: TooLarge") == told[:20]
             all_ended(journal, call)
+        (lost, _) = (each.event for each in journal.events("unsafe", types=["tool.failed"]))
+        assert ("TooLarge", True) == (lost.error["type"], lost.lost)
 
 
 def test_a_result_over_the_bound_of_a_blob(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -620,6 +620,21 @@ def test_only_a_run_that_stands_still_is_requeued_from_waiting(desk, wait):
         refused(desk, NotAllowed, e.RunRequeued("resumed"))
 
 
+def test_only_what_nobody_knows_of_is_taken_over(desk):
+    """A call that never started, one of a model, and one whose outcome is known are no other step's."""
+    running(desk)
+    for call_id in ("nothing", "m"):
+        refused(desk, CallEnded, e.ToolAdopted(call_id), epoch=1)
+    desk.append(tool_failed(lost=True), e.StepFailed(0, ERROR, transient=False), step(1, "next"), epoch=1)
+    desk.append(e.ToolAdopted("c"), epoch=1)
+    assert ("next", "next") == (
+        desk.journal.state(R).calls.known["c"].step,
+        desk.journal.state(R).calls.known["c"].taken,
+    )
+    desk.append(tool_failed(kind="CallOutcomeUnknown", settled=True), epoch=1)
+    refused(desk, CallEnded, e.ToolAdopted("c"), epoch=1)
+
+
 # --- cancels ----------------------------------------------------------------------------------------------------------
 
 

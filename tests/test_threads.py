@@ -328,14 +328,14 @@ def test_timeout_s_cuts_and_a_late_end_testifies():
         assert release.wait(WAIT_S)
         return "late"
 
-    tool = lab.tool("slow", "unsafe", slow, timeout_s=0.01)
+    tool = lab.tool("slow", "unsafe", slow, timeout_s=0.01, on_unknown="fail")
 
     def agent(run: Run) -> Any:
         with run.step("s"):
             try:
                 run.call(tool)
-            except f.CallFailed as failed:
-                told = [failed.type, failed.transient, len(lab.state.calls.unresolved())]
+            except f.CallOutcomeUnknown as unknown:
+                told = [unknown.original, len(lab.state.calls.unresolved())]
                 release.set()
                 for thread in threading.enumerate():
                     if thread not in before:
@@ -344,7 +344,8 @@ def test_timeout_s_cuts_and_a_late_end_testifies():
 
     before = threading.enumerate()
     assert lab.run(agent) == "completed"
-    assert lab.output == ["TimeoutError", True, 1]
+    why = {"type": "TimeoutError", "message": "slow took longer than timeout_s = 0.01"}
+    assert lab.output == [why, 1]
     word = lab.last("tool.resolved")
     assert (word.outcome, word.result, word.late) == ("happened", "late", True)
     assert not lab.state.calls.unresolved()
@@ -442,4 +443,4 @@ def test_a_thread_that_is_left_out_is_found():
         lab.run(agent)
     assert lab.processes == 2
     assert "B" not in lab.tags
-    assert lab.types()[-1] == "run.requeued"
+    assert [("run.waiting", "code")] == [(lab.types()[-1], wait["kind"]) for wait in lab.last("run.waiting").for_]

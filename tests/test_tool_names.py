@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runjournal import AsyncJournal, Journal, tool
+from runjournal import AsyncJournal, Journal, RunWaiting, tool
 from runjournal.engine import tools
 from runjournal.engine.failures import SameName
 
@@ -158,7 +158,7 @@ def test_a_recovery_without_hooks_goes_by_the_record(journal: Journal) -> None:
     def post(text: str) -> str:
         return "sent again"
 
-    with pytest.raises(Exception, match="nobody knows"):
+    with pytest.raises(RunWaiting, match="whether post happened"):
         journal.run(lambda run: run.do("a", post, "x"), run_id="r")
 
 

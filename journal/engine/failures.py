@@ -88,8 +88,8 @@ class CallOutcomeUnknown(Told):
         self.original = None if original is None else {name: original[name] for name in ("type", "message")}
         self.add_note(
             'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
-            "DidNotHappen; one that can be asked has reconcile=; else a person says what became of it: `runjournal "
-            "questions` lists it, `runjournal resolve` answers it"
+            "DidNotHappen, or what its not_sent= names; one that can be asked has reconcile=; else a person says what "
+            "became of it: `runjournal questions` lists it, `runjournal resolve` answers it"
         )
 
 
@@ -266,21 +266,24 @@ class RunWaiting(JournalError):
     """The run waits; `waits` says for what: [{kind, id, action, args, reason, age_s}]. Answer it, and run it again.
 
     `whats` are the same in words, `answers` the commands that answer them. What isn't asked of a person has no action.
+    `mend` says what keeps people from being asked the next time.
     """
 
     code = "run_waiting"
 
     def __init__(
-        self, run_id: str, waits: list[dict[str, Any]], whats: Iterable[str] = (), answers: Iterable[str] = ()
+        self,
+        run_id: str,
+        waits: list[dict[str, Any]],
+        whats: Iterable[str] = (),
+        answers: Iterable[str] = (),
+        mend: str = "",
     ) -> None:
         self.whats, self.answers = list(whats), list(answers)
         named = "; ".join(self.whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
         how = "; ".join(f"`{answer}`" for answer in self.answers if answer)
-        super().__init__(
-            f"run {run_id} waits for {named}. Answer it, {how}, and run it again"
-            if how
-            else f"run {run_id} waits for {named}; answer, and run it again"
-        )
+        say = f". Answer it, {how}, and run it again" if how else "; answer, and run it again"
+        super().__init__(f"run {run_id} waits for {named}{say}{f'. {mend}' if mend else ''}")
         self.run_id = run_id
         self.waits = waits
 

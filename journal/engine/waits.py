@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from runjournal.projections import shell
 from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 
+MENDS: Final = (
+    "Nobody is asked if the tool says more of itself: read_only=True (it only looks), not_sent=(SomeError,) (nothing "
+    'was done when it raises that), on_unknown="tell" (the agent hears of it, and may send it again)'
+)
+"""What keeps a person from being asked about a call of a tool the next time."""
+
 
 class Awaited(NamedTuple):
-    """One thing that a run waits for: `what` says it in words, `answer` is the command line that answers it."""
+    """One thing that a run waits for: `what` says it in words, `answer` is the command line that answers it.
+
+    `mend` says what keeps it from being asked the next time, "" if nothing does.
+    """
 
     kind: str
     id: str
     what: str
     answer: str
+    mend: str = ""
 
 
 def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
@@ -29,7 +39,8 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
     if question is not None:
         return Awaited(kind, key, f"a yes or no to {question.action!r}", shell.approve(run_id, key))
     if call is not None:
-        return Awaited(kind, key, f"whether {call.tool} happened, sent {call.started_at}", shell.resolve(run_id, key))
+        what = f"whether {call.tool} happened, sent {call.started_at}"
+        return Awaited(kind, key, what, shell.resolve(run_id, key), MENDS)
     if kind == "signal":
         return Awaited(kind, key, f"the signal {key!r}", shell.command("signal", run_id, key))
     return Awaited(kind, key, f"{kind} {key}", "")

@@ -2167,7 +2167,7 @@ def test_a_failure_that_proves_nothing_is_told_to_nobody(m: Any) -> None:
         assert (1, []) == (len(lab.events("tool.started")), told)
 
 
-@rule  # engine.md H15
+@rule  # engine.md H3
 def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
     """`did_not_happen` sends it, and so does `retry`, whatever became of it; `happened` doesn't."""
     for word, starts, effects in (("happened", 1, 1), ("did_not_happen", 2, 2), ("retry", 2, 2)):
@@ -2179,7 +2179,7 @@ def test_what_a_word_makes_of_a_call_that_failed(m: Any) -> None:
         assert (starts, effects) == (len(lab.events("tool.started")), len(lab.world.effects)), word
 
 
-@rule  # engine.md H15
+@rule  # engine.md H5
 def test_a_failure_that_the_tool_knows_did_nothing_is_told(m: Any) -> None:
     """`not_sent` names classes, and means them exactly: one derived from such a class proves nothing."""
 
@@ -2323,6 +2323,31 @@ def test_which_call_is_taken_over(m: Any) -> None:
         lab.serve()
         assert len(set(lab.world.effects)) == len(lab.world.effects)
         lab.judge()
+
+
+@rule  # engine.md C10
+def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
+    """Two that nobody knows of: whoever asks for one gets the oldest that is left, before a crash and after it."""
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: [type(x).__name__ for x in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+        return run.do("b", lambda: [run.call(tool, x=1), run.call(tool, x=1)])
+
+    def make(plan: dict[int, str]) -> Lab:
+        nonlocal tool
+        lab = bench(m, agent, {("keyed", 1): ["never"]}, plan)
+        lab.result = lambda policy, args, key: key  # type: ignore[method-assign]
+        tool = lab.tools["keyed"] = m.Tool("keyed", "keyed", lab.tool("keyed"))
+        lab.boot()
+        return lab
+
+    def in_order(lab: Lab) -> None:
+        first, second = dict.fromkeys(event.data["call_id"] for event in lab.events("tool.started"))
+        assert [first, second] == [event.data["call_id"] for event in lab.events("tool.adopted")]
+        assert [first, second] == lab.store.state("r").output["output"]
+
+    tool: Any = None
+    struck_everywhere(make, in_order)
 
 
 @rule  # engine.md C10

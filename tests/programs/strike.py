@@ -544,7 +544,7 @@ class Case:
         if said == "not due":
             time.sleep(0.02)
             return newest
-        if said not in ("waiting", "failed unsafe_in_flight", "failed error down"):
+        if said not in ("waiting", "failed error down"):
             raise Violation(f"a life ended as {said}")
         if self.mode == "kill" and self.rng.random() < 0.2:
             child = self.child("speak", folder, newest)
