@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 from runjournal.engine import failures as f
@@ -122,7 +123,9 @@ class AsyncCodeChecker(CodeChecker, AsyncRunner):
     async def check_async(self) -> CodeCheck:
         """Check it on the loop that runs."""
         found = await self._lives_async(Watcher(self.reel()))
-        return await self._lives_async(Watcher(self.whole())) if self.twice(found) else found
+        if self.twice(found):
+            return replace(await self._lives_async(Watcher(self.whole())), remarks=found.remarks)
+        return found
 
     async def _lives_async(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

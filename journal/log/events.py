@@ -33,7 +33,7 @@ One: TypeAlias = Annotated[int, s.Whole(1)]
 
 LINKS: Final = ("retry", "restart", "fork", "child")
 RESUMES: Final = ("crash", "reopen", "manual", "code")
-REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed")
+REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed", "abandoned")
 CAUSES: Final = (
     "error", "rejected", "step_cap", "budget", "unsafe_in_flight", "retries_exhausted", "restart_loop", "expired",
 )  # fmt: skip
@@ -212,6 +212,16 @@ class StepFailed(Event):
     error: Error
     transient: bool
     cut: bool = False
+    left: bool = False
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class StepRecorded(Event):
+    """A person has decided: this attempt of the open step goes on with the answers that models have given in it."""
+
+    TYPE: ClassVar[str] = "step.recorded"
+    index: int
 
 
 @builtin
