@@ -258,4 +258,4 @@ def test_an_id_stands_for_its_line(store: Path) -> None:
     typed(store, "cancel", "asks-1")
     typed(store, "retry", "asks-1")
     assert "run asks-1 is cancelled" in typed(store, "approve", "asks-1", asked, code=5).stderr
-    assert "run asks-1.r2" in typed(store, "approve", "asks-1~2", asked, code=2).stderr
+    assert "run asks-1.r2" in typed(store, "approve", "asks-1~2", asked, code=5).stderr
