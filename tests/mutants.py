@@ -73,7 +73,7 @@ TWINS: Final = (
     Mutant(
         "a request that fits none is asked anew",
         "Caller.identify",
-        "call_id = yield from self._request(entry, target, args, call_id)",
+        "call_id = yield from self.request(entry, target, args, call_id)",
         "yield from ()",
     ),
     Mutant(
@@ -1214,10 +1214,10 @@ IDENTITY: Final = (
         "call.began and call.place == place",
         "call.began",
     ),
-    Mutant("a request keeps no place", "Caller._request", "entry.places.setdefault(call_id, place)", "pass"),
+    Mutant("a request keeps no place", "Caller.request", "entry.places.setdefault(call_id, place)", "pass"),
     Mutant(
         "a request that stood for one is another one",
-        "Caller._request",
+        "Caller.request",
         "entry.stands[call_id] = call_id =",
         "call_id =",
     ),

@@ -502,7 +502,7 @@ def tool(
     how = {given: value for given, value in how.items() if (given, value) != ("key", None)}
     classes: Any = how.get("not_sent")
     if isinstance(classes, type | list):
-        how["not_sent"] = tuple(cast("list[Any]", classes)) if isinstance(classes, list) else (classes,)
+        how["not_sent"] = tuple(cast("list[object]", classes)) if isinstance(classes, list) else (classes,)
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
         chosen = ("idempotent" if read_only else "unsafe") if policy is None else policy
