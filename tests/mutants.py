@@ -855,7 +855,7 @@ OURS: Final = (
     Mutant(
         "a run that makes no progress in steps is given up: failed",
         "RunState.on_step_failed",
-        "self.status.progress()",
+        "self.status.progress(proven=not event.left)",
         "",
     ),
     Mutant("waiting is no progress", "Status.on_waiting", "not self.stands", "False"),
