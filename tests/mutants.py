@@ -234,12 +234,17 @@ TWINS: Final = (
         "call.taken = self.step",
     ),
     Mutant(
-        "what another step was told of a call is told in the one that takes it over",
+        "what was told is forgotten when its result is told",
         "Calls.on_adopted",
-        "call.fresh, call.told, call.tries, call.untold = True, [], 0, False",
         "call.fresh, call.untold = True, False",
+        "call.fresh, call.untold, call.told = True, False, []",
     ),
-    Mutant("what was taken over may be left out", "Calls.on_adopted", "call.fresh, call.told", "_, call.told"),
+    Mutant(
+        "what was taken over may be left out",
+        "Calls.on_adopted",
+        "call.fresh, call.untold = True, False",
+        "call.untold = False",
+    ),
     Mutant(
         "anything may be taken over",
         "_check_facts",

@@ -2521,6 +2521,65 @@ def test_what_was_not_heard_is_told_once(m: Any) -> None:
         assert (["by hand", "sent", "sent"] if asks_again else ["not asked", "by hand", "sent"]) == output
 
 
+@rule  # engine.md H1
+def test_what_was_told_stays_told_when_its_result_is_told_later(m: Any) -> None:
+    """Told that nobody knows, then what a person says: so it is told again in each later entry of the step."""
+    heard: list[list[str]] = []
+
+    def ask(run: Any) -> None:
+        try:
+            heard[-1].append(call(run))
+        except m.CallOutcomeUnknown:
+            heard[-1].append("unknown")
+
+    def body(run: Any) -> Any:
+        heard.append([])
+        ask(run)
+        use(run, lab, "idempotent", 2)
+        ask(run)
+        return heard[-1]
+
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)), {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    for where, nth in (("before effect", 2), ("before step.completed", 1)):
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", where)
+        for id in lab.store.state("r").unresolved():
+            lab.journal.resolve("r", id, "happened", "by hand")
+    assert {"output": ["unknown", "by hand"]} == lab.serve().output
+    assert [["unknown"], *[["unknown", "by hand"]] * 2] == heard
+
+
+@rule  # engine.md C10, D3
+def test_a_call_that_was_taken_over_is_not_left_out(m: Any) -> None:
+    """It is one of the step that took it over: code that doesn't ask for it again is stopped before it sends."""
+    version = [1]
+
+    def unknown(run: Any) -> str:
+        with pytest.raises(m.CallOutcomeUnknown):
+            call(run)
+        return "unknown"
+
+    def second(run: Any) -> Any:
+        return unknown(run) if version == [1] else use(run, lab, "keyed", 2)
+
+    lab = bench(m, lambda run: [run.do("a", lambda: unknown(run)), run.do("b", lambda: second(run))][1])
+    lab.program.nature[("unsafe", 1)] = ["lost"]
+    call = sent(lab, on_unknown="fail")
+    crash_at(lab, "before step.completed", 2)
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "before step.completed")
+    version[0] = 2
+    with pytest.raises(m.StepDiverged):
+        lab.journal.run(lab.agent, "r")
+    assert 1 == len(lab.world.effects)
+    version[0] = 1
+    assert {"output": "unknown"} == lab.serve().output
+
+
 @rule  # engine.md C10
 def test_a_call_of_its_own_on_record_comes_before_one_of_another_step(m: Any) -> None:
     """A step that failed behind its call is told its result again, though nobody knows of an equal call elsewhere."""
