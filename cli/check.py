@@ -77,5 +77,6 @@ _COLUMNS: Final = (Column("RUN"), Column("CODE"), Column("SEQ"), Column("WHAT", 
 
 def _row(found: CodeCheck) -> tuple[object, ...]:
     said = Cell("can go on", "good") if found.ok else Cell("differs", "bad")
-    told = "; ".join(filter(None, [found.message, f"unchecked {found.unchecked}" if found.unchecked else ""]))
+    unchecked = [f"unchecked {found.unchecked}"] * bool(found.unchecked)
+    told = "; ".join(filter(None, [found.message, *unchecked, *found.remarks]))
     return Cell(found.run_id, "title"), said, "" if found.seq is None else found.seq, line(told, 600)

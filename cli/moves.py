@@ -9,7 +9,11 @@ import click
 from .acts import EXITS, WHOLE, Act, act_options, acting
 from .app import App, command, pass_app
 
-_new_id = click.option("--new-run-id", metavar="ID", help="The id of the new run.  [default: a fresh one]")
+_new_id = click.option(
+    "--new-run-id",
+    metavar="ID",
+    help="The id of the new run.  [default: ID.r2, …; of a fork a fresh one]",
+)
 
 
 @command(
@@ -34,9 +38,9 @@ def cancel(app: App, run: str, *, mode: str, act: Act) -> int:
     """Stop a run: one that nobody owns is ended at once, else its owner obeys, or whoever claims it next."""
     when: Literal["after_step", "now"] = "now" if mode == "now" else "after_step"
     with acting(app, act) as desk:
-        run_id = desk.run_id(run)
-        desk.journal.cancel(run_id, act.reason or "", when)
-        return desk.told(run_id)
+        name = desk.name(run)
+        desk.journal.cancel(name, act.reason or "", when)
+        return desk.told(name)
 
 
 @command(
@@ -55,7 +59,7 @@ def cancel(app: App, run: str, *, mode: str, act: Act) -> int:
 def retry(app: App, run: str, *, again: tuple[str, ...], new_run_id: str | None, act: Act) -> int:
     """Queue a new run that goes on from one that has ended."""
     with acting(app, act) as desk:
-        new = desk.journal.retry(desk.run_id(run), again=again, new_run_id=new_run_id)
+        new = desk.journal.retry(desk.name(run), again=again, new_run_id=new_run_id)
         desk.note(new)
         return desk.told(new)
 
@@ -72,7 +76,7 @@ def retry(app: App, run: str, *, again: tuple[str, ...], new_run_id: str | None,
 def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
     """Queue a new run that begins anew with what its line was queued with."""
     with acting(app, act) as desk:
-        new = desk.journal.restart(desk.run_id(run), new_run_id=new_run_id)
+        new = desk.journal.restart(desk.name(run), new_run_id=new_run_id)
         desk.note(new)
         return desk.told(new)
 
@@ -90,6 +94,6 @@ def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
 def fork(app: App, run: str, *, at: int | None, new_run_id: str | None, act: Act) -> int:
     """Queue a new run, of its own, that goes on behind a step of another one. What that has sent it may send again."""
     with acting(app, act) as desk:
-        new = desk.journal.fork(desk.run_id(run), at, new_run_id=new_run_id)
+        new = desk.journal.fork(desk.run_id(run) if at else desk.name(run), at, new_run_id=new_run_id)
         desk.note(new)
         return desk.told(new)

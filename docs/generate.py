@@ -291,6 +291,7 @@ MEANINGS: Final = {
     "expires_at": "when the question is no longer open",
     "every": "how it repeats",
     "code_version": "which code runs it",
+    "agent": "the agent that is called, as `module:function`; nothing, where it can't be imported by that name",
     "run.imported.source": "the importer",
     "source": "who says so",
     "run.imported.tool": "the tool that the record is of",

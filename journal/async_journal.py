@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 from runjournal.engine import failures as f
@@ -17,7 +18,7 @@ from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
 from .code_check import CodeCheck, CodeChecker, Watcher
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
-from .runner import Runner, code_version
+from .runner import Runner, agent_path, code_version
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -84,7 +85,7 @@ class AsyncRunner(Runner):
 
     async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, only_new=only_new, tried=tried)
+        claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         driver, output = AsyncDriver(self.appending(claim)), list[Json]()
@@ -122,7 +123,9 @@ class AsyncCodeChecker(CodeChecker, AsyncRunner):
     async def check_async(self) -> CodeCheck:
         """Check it on the loop that runs."""
         found = await self._lives_async(Watcher(self.reel()))
-        return await self._lives_async(Watcher(self.whole())) if self.twice(found) else found
+        if self.twice(found):
+            return replace(await self._lives_async(Watcher(self.whole())), remarks=found.remarks)
+        return found
 
     async def _lives_async(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
-from runjournal.engine.callees import Target, shape
+from runjournal.engine.callees import ModelTarget, Target, shape
 from runjournal.engine.calls import Caller
 from runjournal.engine.commands import Made, Verb
 from runjournal.engine.core import Core
@@ -60,6 +60,7 @@ class CodeCheck:
 
     `seq` is the recorded event there, `step` the id of its step. `recorded` and `asked` say in words what is on record
     and what today's code asks for. `unchecked` says from where on nothing was compared, and why; "" if all of it was.
+    `remarks` are requests to models that differ in steps that are over: that keeps no run from going on.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class CodeCheck:
     recorded: str = ""
     asked: str = ""
     unchecked: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 class CheckOver(f.Stop):
@@ -116,6 +118,7 @@ class Watcher:
         self.core: Core
         self.steps: StepControl
         self.entry: Entry | None = None
+        self.remarks: list[str] = []
         self._shown: Shown | None = None
         self._writes: list[Event] = []
         self._next: RecordedEvent | None = None
@@ -195,6 +198,22 @@ class Watcher:
         shown = self._shown
         if shown is not None and shown.end is None and kind == "do" and not (shown.asks or shown.writes):
             self._over(f"it can go on: step {shown.step} is executed again")
+
+    def stand_in(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> str | None:
+        """Return the recorded request whose answer stands in for that of another one, in a step that is over.
+
+        Nothing rests on it any more: the answer was given, and what was made of it is on record.
+        """
+        shown = self._shown
+        if shown is None or shown.end is None or call_id in shown.asks:
+            return None
+        today = target.started(call_id, args, 1, self.core.lineage.clock)
+        for key, record in shown.asks.items():
+            if _named(record.event) == _named(today) and key not in entry.asked:
+                where = _where(_asked(record.event), _asked(today))
+                self.remarks.append(f"step {shown.step}: the request to {target.name} differs: {where or '$.request'}")
+                return key
+        return None
 
     # What the engine would append.
 
@@ -321,7 +340,9 @@ class Watcher:
     # The answer.
 
     def _over(self, message: str, *, unchecked: str = "") -> NoReturn:
-        self.found = self.found or CodeCheck(self.reel.run_id, ok=True, message=message, unchecked=unchecked)
+        self.found = self.found or CodeCheck(
+            self.reel.run_id, ok=True, message=message, unchecked=unchecked, remarks=tuple(self.remarks)
+        )
         raise CheckOver
 
     def _diverged(
@@ -375,6 +396,22 @@ class WatchedSteps(StepControl):
         return entry
 
 
+class ServedCaller(Caller):
+    """Serves a question to a model that differs by the answer that was recorded in its place."""
+
+    watcher: Watcher
+
+    def request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
+        """Return which recorded request this one is, or which one's answer stands in for its own."""
+        found = yield from super().request(entry, target, args, call_id)
+        stands = self.watcher.stand_in(entry, target, args, found)
+        if stands is None:
+            return found
+        entry.stands[call_id] = stands
+        entry.places.setdefault(stands, entry.places[found])
+        return stands
+
+
 class UnaskingSender(Sender):
     """Asks no hook: nothing outside is called."""
 
@@ -398,13 +435,16 @@ class CodeChecker(Runner):
     def check(self) -> CodeCheck:
         """Check it in plain threads."""
         found = self._lives(Watcher(self.reel()))
-        return self._lives(Watcher(self.whole())) if self.twice(found) else found
+        if self.twice(found):
+            return replace(self._lives(Watcher(self.whole())), remarks=found.remarks)
+        return found
 
     def twice(self, found: CodeCheck) -> bool:
         """Whether the run is then taken up as its next owner would."""
         return found.ok and not self._ended and not found.unchecked
 
     def reel(self) -> Reel:
+        """Return the copy that the agent is shown bit by bit."""
         return Reel(self.log.store, self._run_id, self.log.ownership.process)
 
     def whole(self) -> Reel:
@@ -421,7 +461,9 @@ class CodeChecker(Runner):
         order = TellingOrder(Core(lineage, 0, driver))
         steps = WatchedSteps(order, code_version=self._code, known_code=self._known)
         steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps
-        return RunParts(Caller(steps, UnaskingSender(order, lambda _: None)))
+        caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
+        caller.watcher = watcher
+        return RunParts(caller)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

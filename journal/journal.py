@@ -146,10 +146,10 @@ class Journal(Logbook):
     def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
         """Return what people are asked, oldest first: approvals, and calls of which nobody knows if they happened.
 
-        It is of all runs that haven't ended and of the ends of all lines; with `run_id`, of the newest run of its line.
+        It is of all runs that haven't ended and of the ends of all lines, or of the run that `run_id` stands for.
         `approve`, `reject` and `resolve` answer. Raises RunNotFound.
         """
-        return questions(self, run_id if run_id is None else mistyped.check_run(self, run_id))
+        return questions(self, run_id if run_id is None else mistyped.check_line(self, run_id))
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""

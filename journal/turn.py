@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from runjournal.engine import failures as f
 from runjournal.engine.context import TurnVerbs
@@ -21,11 +21,12 @@ from runjournal.log.errors import InvalidArgument, TooLarge, Unstorable
 from runjournal.projections.transcript import Message
 
 from . import provider_shapes as shapes
-from .histories import UNKNOWN
 from .provider_shapes import Said, Wanted
 
 Approve: TypeAlias = Iterable[str] | Callable[[str, dict[str, Json]], object]
 """Which calls a person is asked about first: names of tools, or a function of a name and the args."""
+UNSURE: Final = "Do not assume that it took effect or that it did not; check before making the call again."
+"""What a model is told beside the failure of a call of which nobody knows."""
 OF_THE_CALL = (f.Told, f.ResultUnusable, f.KeyReused, InvalidArgument, Unstorable, TooLarge)
 """What the args that a model has made can run into: it is told of that, and of nothing else."""
 
@@ -110,7 +111,7 @@ class AgentTurn:
             why = f": {no.note}" if no.note else "."
             return Said(f"A person has refused this call; nothing was sent{why}", is_error=True)
         except f.CallOutcomeUnknown as failure:
-            return Said(f"{failure}. {UNKNOWN}", is_error=True)
+            return Said(f"{failure}. {UNSURE}", is_error=True)
         except OF_THE_CALL as error:
             return Said(str(error), is_error=True)
 

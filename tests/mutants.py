@@ -73,7 +73,7 @@ TWINS: Final = (
     Mutant(
         "a request that fits none is asked anew",
         "Caller.identify",
-        "call_id = yield from self._request(entry, target, args, call_id)",
+        "call_id = yield from self.request(entry, target, args, call_id)",
         "yield from ()",
     ),
     Mutant(
@@ -173,7 +173,15 @@ TWINS: Final = (
     Mutant(
         "what was taken over and returned is the same call again", "Caller._equal", "call_id not in entry.busy and", ""
     ),
-    Mutant("what is in flight is taken over", "Caller._equal", "call_id in entry.busy or", ""),
+    Mutant(
+        "what nobody has heard is told to nobody",
+        "Calls.on_resolved",
+        'call.untold = call.status == "unknown" or not call.step',
+        "pass",
+    ),
+    Mutant("what came when its step was over is told to nobody", "Calls.on_resolved", "or not call.step", ""),
+    Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
+    Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
     Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
@@ -209,7 +217,7 @@ TWINS: Final = (
     ),
     Mutant(
         "the newest of equal calls is taken over first",
-        "Calls.unknown_elsewhere",
+        "Calls.kept_elsewhere",
         "key=self._age",
         "key=self._age, reverse=True",
     ),
@@ -228,12 +236,16 @@ TWINS: Final = (
     Mutant(
         "what another step was told of a call is told in the one that takes it over",
         "Calls.on_adopted",
-        "call.fresh, call.told, call.tries = True, [], 0",
-        "call.fresh = True",
+        "call.fresh, call.told, call.tries, call.untold = True, [], 0, False",
+        "call.fresh, call.untold = True, False",
     ),
     Mutant("what was taken over may be left out", "Calls.on_adopted", "call.fresh, call.told", "_, call.told"),
     Mutant(
-        "anything may be taken over", "_check_facts", "call is None or not call.unresolved", "call is None", STATUSES
+        "anything may be taken over",
+        "_check_facts",
+        "call is not None and call.untold and",
+        "call is not None and",
+        STATUSES,
     ),
     # Ends that prove nothing.
     Mutant(
@@ -634,7 +646,13 @@ OURS: Final = (
     Mutant(
         "an attempt may end twice", "_check_facts", "or not call.open or call.attempt != event.attempt", "", STATUSES
     ),
-    Mutant("the log is told that nobody knows what is known", "_check_facts", "or not call.unresolved", "", STATUSES),
+    Mutant(
+        "the log is told that nobody knows what is known",
+        "_check_facts",
+        "or not (call.unresolved or unheard)",
+        "",
+        STATUSES,
+    ),
     Mutant(
         "a call of which a word says that nothing happened is in flight for ever",
         "Calls.on_resolved",
@@ -1229,10 +1247,10 @@ IDENTITY: Final = (
         "call.began and call.place == place",
         "call.began",
     ),
-    Mutant("a request keeps no place", "Caller._request", "entry.places.setdefault(call_id, place)", "pass"),
+    Mutant("a request keeps no place", "Caller.request", "entry.places.setdefault(call_id, place)", "pass"),
     Mutant(
         "a request that stood for one is another one",
-        "Caller._request",
+        "Caller.request",
         "entry.stands[call_id] = call_id =",
         "call_id =",
     ),

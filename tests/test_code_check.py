@@ -133,11 +133,6 @@ CHANGES = {
         'allowed["cents"] + 1)',
         'a call of pay ({"cents":6,"to":"ada"}): $.args.cents was 5, is 6',
     ),
-    "a changed request": (
-        '"n": [first]',
-        '"n": [first, 2]',
-        "step think: recorded is a question to m, today's code has a question to m: $.request.n",
-    ),
     "an added unsafe call": (
         '            run.memory["place"]',
         '            mail("bob")\n            run.memory["place"]',
@@ -232,6 +227,42 @@ def test_a_half_way_step_of_a_changed_call_is_found(journal):
     assert (False, "a") == (found.ok, found.step)
     assert 'today\'s code has a call of mail ({"to":"bob"}): $.args.to was ann, is bob' in found.message
     assert [("mail", "ann")] == CALLED
+
+
+def test_a_changed_prompt_of_steps_that_are_over_is_a_remark(journal):
+    """It keeps no run from going on: what was made of the answers is on record."""
+    made(journal)
+    found = journal.check(variant('"n": [first]', '"n": [first, 2]'), "r")
+    assert (True, "it does what was recorded") == (found.ok, found.message)
+    assert ("step think: the request to m differs: $.request.n[1]",) == found.remarks
+    assert () == journal.check(recorded, "r").remarks
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_changed_prompt_of_an_open_step(journal, apart):
+    """Beside an effect it stops the run, and that is found; in a step of its own, as in `run.turn`, it doesn't."""
+
+    def agent(prompt):
+        def loop(run):
+            if not run.done("ask"):
+                with run.step("ask"):
+                    run.memory["to"] = run.model("m", {"q": prompt}, says)["text"]
+                    if not apart:
+                        mail(run.memory["to"])
+                        raise KeyboardInterrupt
+            run.do("mail", lambda: [mail(run.memory["to"]), strike()])
+
+        return loop
+
+    def strike():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(agent("old"), run_id="r")
+    assert journal.check(agent("old"), "r").ok
+    found = journal.check(agent("new"), "r")
+    assert apart == found.ok
+    assert apart == bool(found.remarks)
 
 
 def test_rounds_retries_and_forks(journal):

@@ -14,7 +14,9 @@ from runjournal import Journal, RunWaiting, tool
 from runjournal.cli.app import cli
 from runjournal.log import events as e
 from runjournal.log import owner
+from runjournal.logbook import Logbook
 from runjournal.looking.standing import KINDS
+from runjournal.runner import agent_path
 
 AGENTS = """
 from runjournal import tool
@@ -210,9 +212,10 @@ def test_a_line_that_is_printed_moves_the_run(place: Path, word: str) -> None:
     with Journal.open(store) as journal:
         build(journal)
         kind = journal.head(R).kind
-    told = json.loads(typed(store, "explain", R, "--agent", f"standing_agents:{kind}", "-o", "json").stdout)
+    name = f"{R}~1" if word == "superseded" else R
+    told = json.loads(typed(store, "explain", name, "--agent", f"standing_agents:{kind}", "-o", "json").stdout)
     assert (word, True) == (told["stands"], told["why"].startswith(why))
-    text = typed(store, "explain", R, "--agent", f"standing_agents:{kind}").stdout
+    text = typed(store, "explain", name, "--agent", f"standing_agents:{kind}").stdout
     lines = [row.strip() for row in text.splitlines() if row.startswith("  runjournal ")]
     assert [way["command"] for way in told["ways"]] == lines
     assert lines
@@ -259,6 +262,31 @@ def test_an_agent_that_is_not_known_is_a_placeholder(place: Path) -> None:
     assert "MODULE is where the agent is; --agent or RUNJOURNAL_AGENT fills it in" in done.stderr
     assert "--agent 'a kind=MODULE:FUNCTION'" in typed(store, "explain", "other").stdout
     assert "--agent 'a kind=x:y'" in typed(store, "explain", "other", "--agent", "x:y").stdout
+
+
+def test_the_log_names_the_agent(place: Path) -> None:
+    """The line is whole where this run, or another one of its kind, was claimed for an agent that can be imported."""
+    store = place / "runjournal.db"
+    typed(store, "run", "--agent", "standing_agents:asks", "--run-id", R, code=3)
+    typed(store, "approve", R, json.loads(typed(store, "questions", "-o", "json").stdout)[0]["id"])
+    with Journal.open(store) as journal:
+        journal.enqueue("asks", run_id="other")
+    for run_id in (R, "other"):
+        done = typed(store, "explain", run_id)
+        assert f"recover {run_id} --agent standing_agents:asks" in done.stdout
+        assert "MODULE" not in done.stderr
+
+
+def test_only_an_agent_that_is_found_again_is_named() -> None:
+    """A function of a module is; a function in a function, a lambda, an object, one under another name aren't."""
+
+    def inner() -> None: ...
+
+    alias = type(sys)("standing_alias")
+    named = Journal.open
+    assert f"{__name__}:holding" == agent_path(holding)
+    assert "runjournal.logbook:Logbook.close" == agent_path(Logbook.close)
+    assert [None] * 4 == [agent_path(each) for each in (inner, lambda: None, alias, named)]
 
 
 def test_a_run_and_a_store_that_are_missing(place: Path) -> None:

@@ -194,7 +194,7 @@ class Caller:
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget):
-            call_id = yield from self._request(entry, target, args, call_id)
+            call_id = yield from self.request(entry, target, args, call_id)
         if call_id not in self.core.state.calls.known:
             asked = args.get("request") if isinstance(target, ModelTarget) else args
             entry.unrecorded[target.name] = asked, entry.places.get(call_id, 0)
@@ -247,7 +247,7 @@ class Caller:
         event = self.core.lineage.event_at(call.args_seq)
         return event.args if isinstance(event, e.ToolStarted) else None
 
-    def _request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
+    def request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
         """Return which recorded request this one is: its equal; else the one in its place that differs in clocks only.
 
         If a person has said so, it is the next one that hasn't been asked for again, whatever differs (engine.md C13).

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import show_rows_max
+from runjournal.log.limits import agent_search_runs_max, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections.findings import spoken
 from runjournal.projections.shell import command
@@ -115,7 +117,7 @@ def word_of(log: Logbook, head: Head, state: RunState | None = None) -> str:
 
 
 def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: str = "") -> Stand:
-    """Return what is known of a run; `agent` is [KIND=]module:function, if its caller knows. It reads only."""
+    """Return what is known of a run; `agent` is [KIND=]module:function, "" for a placeholder. It reads only."""
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     running, here = head.status == "running", owner.here()
     claims = log.store.read(head.run_id, types=("run.claimed",)) if running else ()
@@ -132,6 +134,18 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         timestamp(log.clock.now()),
         _agent(agent, head.kind),
     )
+
+
+def known_agent(log: Logbook, head: Head) -> str:
+    """Return the agent that a run of this store was last claimed for: this run, or else the newest of its kind."""
+    others = itertools.islice(log.runs(kind=head.kind), agent_search_runs_max)
+    for each in itertools.chain([head], others):
+        if each.status != "imported" and log.store.imported(each.run_id) is None:
+            claims = [record.event for record in log.store.read(each.run_id, types=("run.claimed",))]
+            named = [claim.agent for claim in claims if isinstance(claim, e.RunClaimed) and claim.agent]
+            if named:
+                return named[-1]
+    return ""
 
 
 def _agent(text: str, kind: str) -> str:

@@ -2483,6 +2483,36 @@ def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
 
 
 @rule  # engine.md C10
+def test_a_call_of_its_own_on_record_comes_before_one_of_another_step(m: Any) -> None:
+    """A step that failed behind its call is told its result again, though nobody knows of an equal call elsewhere."""
+    ends, fails = ["ok", "lost"], [True]
+
+    def first(run: Any) -> Any:
+        done = call(run)
+        if fails:
+            fails.clear()
+            raise ValueError
+        return done
+
+    def second(run: Any) -> str:
+        with pytest.raises(m.CallOutcomeUnknown):
+            call(run)
+        return "unknown"
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            run.do("own", lambda: first(run))
+        return [run.do("other", lambda: second(run)), run.do("own", lambda: first(run))]
+
+    lab = bench(m, agent)
+    call = sent(lab, on_unknown="fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    lab.nature = lambda tool, x, n: ends.pop(0)  # type: ignore[method-assign]
+    assert {"output": ["unknown", "sent"]} == lab.serve().output
+    assert ([], 2) == (lab.events("tool.adopted"), len(lab.events("tool.started")))
+
+
+@rule  # engine.md C10
 def test_a_call_that_was_taken_over_stays_so(m: Any) -> None:
     """A word that comes while the run lies still is for the step that took it over: its result goes there."""
     for word, output in (("happened", "by hand"), ("did_not_happen", "sent")):
