@@ -905,8 +905,8 @@ OURS: Final = (
         "what is recorded is forgotten in a crash", "Steps.on_started", "again.recorded if again else False", "False"
     ),
     Mutant("what is recorded holds for ever", "Steps.on_started", "again.recorded if again else False", "True", STANDS),
-    Mutant("a changed question has no answer", "Caller._request", "if recorded", "if False"),
-    Mutant("any answer is as good as another", "Caller._next_recorded", "min(left)", "max(left)"),
+    Mutant("a changed question has no answer", "Caller.request", "if recorded", "if False"),
+    Mutant("any answer is as good as another", "Caller._next_recorded", "[:1]", "[-1:]"),
     Mutant("an answer is given twice", "Caller._next_recorded", "and key not in entry.asked", ""),
     Mutant(
         "a run goes on as recorded that code hasn't stopped", "_may_decide", 'facts.stands != "code"', "False", STATUSES
