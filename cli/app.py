@@ -50,6 +50,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "resolve": ("answers:resolve", "Say what became of a call of which nobody knows."),
         "signal": ("answers:signal", "Send a message to a run."),
         "cancel": ("moves:cancel", "Stop a run."),
+        "abandon-step": ("moves:abandon_step", "Give up the open attempt of a run's step; it is tried anew."),
         "retry": ("moves:retry", "Queue a run that goes on from one that has failed or was cancelled."),
         "restart": ("moves:restart", "Queue a run that begins anew with what its line was queued with."),
         "fork": ("moves:fork", "Queue a run that goes on from a place in another one, beside it."),
