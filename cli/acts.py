@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from runjournal.writing.rehearsal import NotingAppender
 
 F = TypeVar("F", bound=Callable[..., Any])
-WHOLE: Final = "RUN is the whole id: a prefix names a run to look at, none to change."
+WHOLE: Final = (
+    "RUN is a whole id: a prefix names a run to look at, none to change. It stands for the newest run of its line."
+)
+EXACT: Final = "RUN is a whole id, and exactly that run; RUN~2 is the second run of its line."
 EXITS: Final = (
     "Exit codes: 0 done, or it would be done (--dry-run); 2 the command line can't be right; 4 no such run; "
     "5 refused, nothing was written; the text says why."
@@ -75,15 +78,20 @@ class Desk:
     journal: AsyncJournal
     appender: NotingAppender
 
+    def name(self, text: str) -> str:
+        """Return a whole id, which stands for its line. Raises what `refs.whole_id` raises."""
+        from .refs import whole_id
+
+        return whole_id(self.journal, text)
+
     def run_id(self, text: str) -> str:
-        """Return the run of exactly this id. Raises what `refs.exact_run` raises."""
-        from .refs import exact_run
+        """Return exactly the run of this id; `ID~2` is the second run of the line of ID."""
+        name = self.name(text)
+        return newest(self.journal, name) if "~" in name else name
 
-        return exact_run(self.journal, text)
-
-    def note(self, run_id: str) -> None:
+    def note(self, name: str) -> None:
         """Put the reason on record where the event itself has no place for it."""
-        note(self.journal, run_id, self.act.reason)
+        note(self.journal, name, self.act.reason)
 
     def told(self, run_id: str, **more: Any) -> int:
         """Say what was appended, or would be, and what to type next; `more` is for programs."""
@@ -137,13 +145,20 @@ def opened(app: App, by: str | None, appender: type[Appender], *, create: bool) 
             yield journal
 
 
-def note(journal: Logbook, run_id: str, reason: str | None) -> None:
-    """Put a reason on record as a note, if there is one."""
+def newest(journal: Logbook, name: str) -> str:
+    """Return the run that a whole id stands for now."""
+    from runjournal.naming import named
+
+    return named(journal.store, name)
+
+
+def note(journal: Logbook, name: str, reason: str | None) -> None:
+    """Put a reason on record as a note, if there is one, in the run that an id stands for."""
     from runjournal.log.codec import tellable
     from runjournal.log.events import NoteAdded
 
     if reason:
-        journal.append(run_id, [NoteAdded(tellable(reason), "reason")], expect=None)
+        journal.append(newest(journal, name), [NoteAdded(tellable(reason), "reason")], expect=None)
 
 
 def exact_id(what: str, text: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import click
 from runjournal.log.limits import show_args_chars_max
 
 from . import exits
-from .acts import EXITS, WHOLE, Act, Desk, act_options, acting, exact_id, json_text
+from .acts import EXACT, EXITS, WHOLE, Act, Desk, act_options, acting, exact_id, json_text
 from .app import App, command, pass_app
 from .formats import duration, plural
 from .output import emit, records, styled, wrapped
@@ -47,7 +47,7 @@ def questions(app: App, run: str | None) -> int:
     from .refs import run_id_of
 
     with app.open() as journal:
-        found = asked(journal, run if run is None else run_id_of(journal, run))
+        found = asked(journal, run if run is None else run_id_of(journal, run, newest=True))
         now = timestamp(journal.clock.now())
         if app.plain:
             emit(app, itertools.chain.from_iterable(_question_lines(app, each, now) for each in found))
@@ -80,7 +80,7 @@ def _question_json(each: OpenQuestion) -> dict[str, Any]:
 
 @command(
     "approve",
-    epilog=f"{WHOLE}\n\n{EXITS}",
+    epilog=f"{EXACT}\n\n{EXITS}",
     examples=[("runjournal approve refund-1 7b13738e045569f9 --reason 'seen'", "the first answer counts")],
 )
 @click.argument("run")
@@ -97,7 +97,7 @@ def approve(app: App, run: str, question: str, *, act: Act) -> int:
 
 @command(
     "reject",
-    epilog=f"{WHOLE}\n\n{EXITS}",
+    epilog=f"{EXACT}\n\n{EXITS}",
     examples=[("runjournal reject refund-1 7b13738e045569f9 --reason 'too much'", "the agent is told the reason")],
 )
 @click.argument("run")
@@ -114,7 +114,7 @@ def reject(app: App, run: str, question: str, *, act: Act) -> int:
 
 @command(
     "edit",
-    epilog=f"{WHOLE}\n\n{EXITS}",
+    epilog=f"{EXACT}\n\n{EXITS}",
     examples=[("runjournal edit refund-1 7b13738e045569f9 --args '{\"cents\": 400}'", "yes, but only so much")],
 )
 @click.argument("run")
@@ -144,8 +144,10 @@ def _is_object(value: object) -> bool:
 
 
 def _asked(desk: Desk, run: str, question: str) -> tuple[str, str]:
+    from runjournal.projections.state import RunState
+
     run_id = desk.run_id(run)
-    return run_id, exact_id("question", question, desk.journal.state(run_id).approvals.known)
+    return run_id, exact_id("question", question, desk.journal.fold(RunState, run_id).approvals.known)
 
 
 @command(
@@ -168,10 +170,10 @@ def resolve(app: App, run: str, call: str, word: str, *, result: Any, act: Act) 
     if result is not None and word != "happened":
         raise click.UsageError(f"--result is what a call returned that has happened; leave it out with {word}")
     with acting(app, act) as desk:
-        run_id = desk.run_id(run)
-        key = exact_id("call", call, desk.journal.state(run_id).calls.known)
-        desk.journal.resolve(run_id, key, _WORDS[word], result, act.reason)
-        return desk.told(run_id)
+        name = desk.name(run)
+        key = exact_id("call", call, desk.journal.state(name).calls.known)
+        desk.journal.resolve(name, key, _WORDS[word], result, act.reason)
+        return desk.told(name)
 
 
 @command(
@@ -188,7 +190,7 @@ def resolve(app: App, run: str, call: str, word: str, *, result: Any, act: Act) 
 def signal(app: App, run: str, name: str, *, payload: Any, signal_id: str | None, act: Act) -> int:
     """Send a message to a run that hasn't ended."""
     with acting(app, act) as desk:
-        run_id = desk.run_id(run)
-        sent = desk.journal.signal(run_id, name, payload, signal_id=signal_id)
-        desk.note(run_id)
-        return desk.told(run_id, signal_id=sent)
+        named = desk.name(run)
+        sent = desk.journal.signal(named, name, payload, signal_id=signal_id)
+        desk.note(named)
+        return desk.told(named, signal_id=sent)

@@ -37,6 +37,7 @@ _BY_CODE: Final = {
     "run_busy": CONFLICT,
     "run_not_due": UNAVAILABLE,
     "input_differs": CONFLICT,
+    "kind_differs": CONFLICT,
 }
 
 

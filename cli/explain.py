@@ -34,17 +34,18 @@ _INDENT = "  "
     envvar="RUNJOURNAL_AGENT",
     metavar="[KIND=]MODULE:FUNCTION",
     default="",
-    help="The agent, as the lines are to name it; nothing is imported.",
+    help="The agent, as the lines are to name it; nothing is imported.  [default: as the log names it]",
 )
 @pass_app
 def explain(app: App, run: str, agent: str) -> int:
     """Say why a run isn't moving, and the exact line to type; nothing is written."""
-    from runjournal.looking.standing import stand_of, standing
+    from runjournal.looking.standing import known_agent, stand_of, standing
 
     from .refs import run_id_of
 
     with app.open() as journal:
-        stand = stand_of(journal, journal.head(run_id_of(journal, run)), agent=agent)
+        head = journal.head(run_id_of(journal, run, newest=True))
+        stand = stand_of(journal, head, agent=agent or known_agent(journal, head))
     found = standing(stand)
     if not app.plain:
         ways = [way._asdict() | {"command": app.typed(way.command)} for way in found.ways]

@@ -56,22 +56,25 @@ def resolve(journal: Logbook, text: str, *, newest: bool = False) -> Ref:
     return Ref(named(journal.store, run_id) if follows else run_id, None)
 
 
-def run_id_of(journal: Logbook, text: str) -> str:
+def run_id_of(journal: Logbook, text: str, *, newest: bool = False) -> str:
     """Return the run that a reference names, where an event makes no sense. Raises as `resolve`."""
-    ref = resolve(journal, text)
+    ref = resolve(journal, text, newest=newest)
     if ref.at is not None:
         raise click.UsageError(f"expected a run, got one of its events: {line(text, 60)}; leave out what follows the @")
     return ref.run_id
 
 
-def exact_run(journal: Logbook, text: str) -> str:
-    """Return the run that has exactly this id: a short name names what is looked at, never what is changed.
+def whole_id(journal: Logbook, text: str) -> str:
+    """Return the name of a run if it is a whole id, or one with a place in its line, `ID~1`.
 
-    Raises RunNotFound, InvalidArgument, UsageError, which names the whole id.
+    A short name names what is looked at, never what is changed. Raises RunNotFound, InvalidArgument, and UsageError,
+    which names the whole id.
     """
     from runjournal.log.codec import check_run_id
+    from runjournal.naming import stem
 
-    if not text.startswith("@") and "@" not in text and journal.store.head(check_run_id(text)) is not None:
+    own = stem(text)
+    if "@" not in own and journal.store.head(check_run_id(own)) is not None:
         return text
     meant = resolve(journal, text).run_id
     raise click.UsageError(f"expected the whole id of a run, got {line(text, 60)}; if you mean {meant}, type that")

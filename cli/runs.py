@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from . import exits
-from .acts import WHOLE, Act, Desk, act_options, acting, json_text, note, opened
+from .acts import WHOLE, Act, Desk, act_options, acting, json_text, newest, note, opened
 from .agents import NamedAgent, agent_named, agent_of, agent_option, by_kind
 from .app import App, command, pass_app
 from .formats import plural
@@ -47,11 +47,12 @@ class RanOn(NamedTuple):
     ],
 )
 @agent_option(required=True)
-@click.option("--run-id", metavar="ID", help="The run.  [default: a new one]")
+@click.option("--run-id", metavar="ID", help="The run; it stands for its line.  [default: a new one]")
+@click.option("--retry", is_flag=True, help="Go on from one that has failed or was cancelled, as a new run.")
 @click.option("--input", type=json_text, metavar="JSON", help="What a new run is to do.")
 @act_options
 @pass_app
-def run(app: App, *, agent: str, run_id: str | None, input: Any, act: Act) -> int:
+def run(app: App, *, agent: str, run_id: str | None, retry: bool, input: Any, act: Act) -> int:
     """Run an agent to its end, or go on where a run of this id was; its output goes to stdout.
 
     A store that isn't there is made.
@@ -62,36 +63,31 @@ def run(app: App, *, agent: str, run_id: str | None, input: Any, act: Act) -> in
     named = agent_named(agent)
     if act.dry_run:
         with acting(app, act) as desk:
-            return _rehearsed(desk, named, run_id, input)
+            _check_kind(desk.journal, named, run_id)
+            begun = begin(desk.journal, named.function, run_id, input, retry=retry, kind=named.kind)
+            if desk.journal.store.head(begun) is not None:  # it isn't a new one
+                claimed(desk, named, begun)
+            desk.note(begun)
+            return desk.told(begun)
     with opened(app, act.by, Appender, create=True) as journal:
-        if run_id is not None and (head := journal.store.head(run_id)) is not None:
-            agent_of({named.kind: named}, head)
-        begun = begin(journal, named.function, run_id, input, kind=named.kind)
+        _check_kind(journal, named, run_id)
+        begun = begin(journal, named.function, run_id, input, retry=retry, kind=named.kind)
         note(journal, begun, act.reason)
         return told(app, ran_on(journal, named, begun))
 
 
-def _rehearsed(desk: Desk, named: NamedAgent, run_id: str | None, input: Any) -> int:
-    """Say what would be appended before the agent is called."""
-    from runjournal.journal import begin
-
-    head = None if run_id is None else desk.journal.store.head(run_id)
-    if head is None:
-        queued = begin(desk.journal, named.function, run_id, input, kind=named.kind)
-        desk.note(queued)
-        return desk.told(queued)
-    agent_of({named.kind: named}, head)
-    begin(desk.journal, named.function, head.run_id, input, kind=named.kind)
-    claimed(desk, named, head.run_id)
-    desk.note(head.run_id)
-    return desk.told(head.run_id)
+def _check_kind(journal: AsyncJournal, named: NamedAgent, name: str | None) -> None:
+    """Raise UsageError if a run of this name is there, and isn't of the agent's kind."""
+    head = None if name is None else journal.store.head(newest(journal, name))
+    if head is not None:
+        agent_of({named.kind: named}, head)
 
 
 def claimed(desk: Desk, named: NamedAgent, run_id: str) -> None:
     """Rehearse how a run would be claimed. Raises RunBusy, RunNotDue."""
-    from runjournal.runner import Runner, code_version
+    from runjournal.runner import Runner, agent_path, code_version
 
-    Runner(desk.journal).claim(run_id, code=code_version(named.function))
+    Runner(desk.journal).claim(run_id, code=code_version(named.function), agent=agent_path(named.function))
 
 
 def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str) -> RanOn:
@@ -153,44 +149,50 @@ def _code(ran: RanOn) -> int:
     examples=[
         ("runjournal resume report-42 --agent agents:report", "try a run again that the code of before has stopped"),
         ("runjournal resume report-42 --reason 'the prompt is mended'", "free it for whoever runs it next"),
+        (
+            "runjournal resume report-42 --recorded --agent agents:report",
+            "its prompt was changed: by what is on record",
+        ),
     ],
 )
 @click.argument("run")
 @agent_option(required=False)
+@click.option("--recorded", is_flag=True, help="With the answers that its step has, whatever is asked.")
 @act_options
 @pass_app
-def resume(app: App, run: str, *, agent: str | None, act: Act) -> int:
+def resume(app: App, run: str, *, agent: str | None, recorded: bool, act: Act) -> int:
     """Get a run going that stands still: today's code has stopped it, or it doesn't get on.
 
-    With --agent it is run here, too; so is one that would go on without being resumed.
+    With --agent it is run here, too; so is one that would go on without being resumed. With --recorded a prompt that
+    has changed asks and sends nothing twice: the step goes on with what is on record of it.
     """
     from runjournal.writing.appender import Appender
 
-    from .refs import exact_run
+    from .refs import whole_id
 
     named = None if agent is None else agent_named(agent)
     if named is None or act.dry_run:
         with acting(app, act) as desk:
-            run_id = desk.run_id(run)
-            if named is None or _stands(desk.journal, run_id, named):
-                desk.journal.resume(run_id, reason=act.reason or "")
+            name = desk.name(run)
+            if named is None or recorded or _stands(desk.journal, name, named):
+                desk.journal.resume(name, recorded=recorded, reason=act.reason or "")
             else:
-                claimed(desk, named, run_id)
-                desk.note(run_id)
-            return desk.told(run_id)
+                claimed(desk, named, newest(desk.journal, name))
+                desk.note(name)
+            return desk.told(name)
     with opened(app, act.by, Appender, create=False) as journal:
-        run_id = exact_run(journal, run)
-        if _stands(journal, run_id, named):
-            journal.resume(run_id, reason=act.reason or "")
+        name = whole_id(journal, run)
+        if _stands(journal, name, named) or recorded:
+            journal.resume(name, recorded=recorded, reason=act.reason or "")
         else:
-            note(journal, run_id, act.reason)
-        return told(app, ran_on(journal, named, run_id))
+            note(journal, name, act.reason)
+        return told(app, ran_on(journal, named, newest(journal, name)))
 
 
-def _stands(journal: AsyncJournal, run_id: str, named: NamedAgent) -> bool:
+def _stands(journal: AsyncJournal, name: str, named: NamedAgent) -> bool:
     """Return whether a run stands still, which must be of the agent's kind. Raises UsageError."""
-    agent_of({named.kind: named}, journal.head(run_id))
-    return bool(journal.state(run_id).stands)
+    agent_of({named.kind: named}, journal.head(newest(journal, name)))
+    return bool(journal.state(name).stands)
 
 
 # --- recover -----------------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def recover(app: App, run: tuple[str, ...], *, every: bool, agents: tuple[str, .
     """Go on with runs that are queued, due, answered, or left by a process that died."""
     from runjournal.writing.appender import Appender
 
-    from .refs import exact_run
+    from .refs import whole_id
 
     if bool(run) == every:
         raise click.UsageError(f"expected one or more RUN, or --all, got {'both' if every else 'neither'}")
@@ -225,7 +227,7 @@ def recover(app: App, run: tuple[str, ...], *, every: bool, agents: tuple[str, .
         with acting(app, act) as desk:
             return _rehearsed_recovery(desk, known, run)
     with opened(app, act.by, Appender, create=False) as journal:
-        run_ids = [exact_run(journal, each) for each in run]
+        run_ids = [newest(journal, whole_id(journal, each)) for each in run]
         chosen = [(run_id, agent_of(known, journal.head(run_id))) for run_id in run_ids]
         for run_id in run_ids:
             note(journal, run_id, act.reason)
@@ -246,7 +248,8 @@ def _rehearsed_recovery(desk: Desk, known: dict[str, NamedAgent], run: tuple[str
     from runjournal.engine.failures import RunBusy, RunNotDue
     from runjournal.journal import unfinished
 
-    chosen = [desk.run_id(each) for each in run] or [run_id for run_id, _ in unfinished(desk.journal, known)]
+    named = [newest(desk.journal, desk.name(each)) for each in run]
+    chosen = named or [run_id for run_id, _ in unfinished(desk.journal, known)]
     for run_id in chosen:
         agent = agent_of(known, desk.journal.head(run_id))
         with contextlib.suppress(*(() if run else (RunBusy, RunNotDue))):

@@ -248,7 +248,9 @@ _SAMPLES: Final = {"time": "2026-11-29T13:28:05.123456Z", "money": "1.00", "dige
 # What the matrix can't say: it is asked with a call that isn't in the outbox, and with a question that is open.
 CONDITIONS: Final = {
     "run.claimed": "A batch that holds it takes the next epoch. From `waiting` only if what the run waits for has come, if it is due, or with `resume` = `manual`; never after a cancel was requested.",
-    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone; `resumed` by anyone, from `waiting` for `code` or `recoveries`.",
+    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone; `resumed` by anyone, from `waiting` for `code` or `recoveries`; `abandoned` by anyone, from `waiting`, once no step is open.",
+    "step.recorded": "While the run waits for `code`.",
+    "step.failed": "By anyone but the owner only with `left`, and while a step is open.",
     "run.waiting": "Without the owner only for `recoveries`, and from `queued`.",
     "run.failed": "Without the owner only with a cause that needs none: from `queued` as `expired` or `budget`, from `waiting` as `expired`.",
     "run.cancelled": "A running run is cancelled by its owner, or once it was requeued because its owner is gone.",
@@ -289,6 +291,7 @@ MEANINGS: Final = {
     "expires_at": "when the question is no longer open",
     "every": "how it repeats",
     "code_version": "which code runs it",
+    "agent": "the agent that is called, as `module:function`; nothing, where it can't be imported by that name",
     "run.imported.source": "the importer",
     "source": "who says so",
     "run.imported.tool": "the tool that the record is of",
@@ -330,6 +333,7 @@ MEANINGS: Final = {
     "result": "what it returned",
     "transient": "trying again may help",
     "cut": "whoever asked for it was cancelled meanwhile",
+    "step.failed.left": "a person gave this attempt up, and the step is tried as if it hadn't failed",
     "role": "who speaks",
     "content": "a text, or the provider's list of blocks",
     "message_id": "the provider's; equal ones in a row are one message",
@@ -509,6 +513,11 @@ class Scene:
     def stands(self) -> str:
         """It does."""
         return "code"
+
+    @property
+    def between_steps(self) -> bool:
+        """One is open."""
+        return False
 
 
 def admitted(cls: type[Event], status: str, *, by: str, epoch: int, gone: bool) -> bool:

@@ -18,7 +18,7 @@ from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
 from .code_check import CodeCheck, CodeChecker, Watcher
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
-from .runner import Runner, code_version
+from .runner import Runner, agent_path, code_version
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -85,7 +85,7 @@ class AsyncRunner(Runner):
 
     async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, only_new=only_new, tried=tried)
+        claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         driver, output = AsyncDriver(self.appending(claim)), list[Json]()

@@ -21,6 +21,7 @@ from .logbook import Logbook, Place
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
+from .sent import SentCall, sent_by
 
 __all__ = ["Journal", "Place"]
 Messages = Sequence[Mapping[str, Any]]
@@ -145,10 +146,10 @@ class Journal(Logbook):
     def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
         """Return what people are asked, oldest first: approvals, and calls of which nobody knows if they happened.
 
-        It is of all runs that haven't ended and of the ends of all lines; with `run_id`, of the newest run of its line.
+        It is of all runs that haven't ended and of the ends of all lines, or of the run that `run_id` stands for.
         `approve`, `reject` and `resolve` answer. Raises RunNotFound.
         """
-        return questions(self, run_id if run_id is None else mistyped.check_run(self, run_id))
+        return questions(self, run_id if run_id is None else mistyped.check_line(self, run_id))
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
         """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
@@ -224,14 +225,34 @@ class Journal(Logbook):
         mistyped.check_run(self, run_id)
         naming.on_line(self.store, run_id, lambda of: Runner(self).cancel(of, tellable(reason), mode))
 
-    def resume(self, run_id: str, *, reason: str = "") -> None:
+    def resume(self, run_id: str, *, recorded: bool = False, reason: str = "") -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.
 
-        Whoever runs it next tries it, whatever its code, and its recoveries are counted anew. Raises RunNotFound, and
-        NotAllowed for a run that has nothing to resume; it says what to do instead.
+        Whoever runs it next tries it, whatever its code, and its recoveries are counted anew. With `recorded` the open
+        attempt of its step goes on with the answers that models have given in it, whatever today's code asks them: a
+        changed prompt sends nothing twice. Raises RunNotFound, and NotAllowed for a run that has nothing to resume; it
+        says what to do instead.
         """
         mistyped.check_run(self, run_id)
-        naming.on_line(self.store, run_id, lambda of: standstill.resume(self, of, reason))
+        naming.on_line(self.store, run_id, lambda of: standstill.resume(self, of, reason, recorded=recorded))
+
+    def abandon_step(self, run_id: str, *, reason: str = "") -> list[SentCall]:
+        """Give up the open attempt of the step of a run that nobody owns: the step is tried anew, by today's code.
+
+        Return what the step has sent: it can be sent again, unless the new attempt asks for exactly the same. Raises
+        RunNotFound, and NotAllowed for a run without an open step, one that has ended, and one with a living owner.
+        """
+        mistyped.check_run(self, run_id)
+        step = naming.on_line(self.store, run_id, lambda of: standstill.abandon_step(self, of, reason))
+        return [call for call in self.sent(run_id) if call.step == step]
+
+    def sent(self, run_id: str) -> list[SentCall]:
+        """Return the calls that a run and those of its line before it have sent, whether or not that is known.
+
+        A fork, a restart and an abandoned step can send them again, unless they ask for exactly the same. Raises
+        RunNotFound.
+        """
+        return sent_by(self, mistyped.check_line(self, run_id))
 
     # Runs that go on from others.
 

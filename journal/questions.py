@@ -40,11 +40,11 @@ class OpenQuestion:
 
 
 def questions(log: Logbook, run_id: str | None = None) -> list[OpenQuestion]:
-    """Return what people are asked, oldest first, of all runs, or of the newest run of one's line. Raises RunNotFound.
+    """Return what people are asked, oldest first, of all runs or of one. Raises RunNotFound.
 
     Of a run that has ended nobody asks for an approval any more; of its calls people may still say what became.
     """
-    heads = _heads(log) if run_id is None else _newest(log, log.head(run_id))
+    heads = _heads(log) if run_id is None else [log.head(run_id)]
     found = [each for head in heads for each in of_run(log, head)]
     return sorted(found, key=lambda each: (each.asked_at, each.run_id, each.id))
 
@@ -62,14 +62,13 @@ def _heads(log: Logbook) -> Iterator[Head]:
             yield ended
 
 
-def _newest(log: Logbook, head: Head) -> Iterator[Head]:
-    newest = log.store.newest(head.scope)
-    yield head if newest is None else log.head(newest)
-
-
 def of_run(log: Logbook, head: Head, state: RunState | None = None) -> list[OpenQuestion]:
-    """Return what people are asked of one run, whose state may be passed. What lives elsewhere is asked there."""
-    if head.status == "imported" or log.store.imported(head.run_id) is not None:
+    """Return what people are asked of one run, whose state may be passed.
+
+    What lives elsewhere is asked there, and what an older run of a line has left is asked of the newest.
+    """
+    newest = log.store.newest(head.scope) in (None, head.run_id)
+    if head.status == "imported" or not newest or log.store.imported(head.run_id) is not None:
         return []
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     approvals = [] if head.status in TERMINAL else list(state.approvals.open())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -40,6 +41,7 @@ from runjournal.log.limits import (
     backoff_s,
     cancel_tries_max,
     lease_s,
+    name_chars_max,
     recoveries_max,
     rounds_max,
 )
@@ -83,6 +85,7 @@ class Runner:
         *,
         resume: str | None = None,
         code: str | None = None,
+        agent: str | None = None,
         only_new: bool = False,
         tried: list[Batch] | None = None,
     ) -> Claim | None:
@@ -122,7 +125,7 @@ class Runner:
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
         else:
-            events.append(self._claimed(head, resume, code or ""))
+            events.append(self._claimed(head, resume, code, agent))
         try:
             batch = log.batch(run_id, events, expect=head.head_seq)
             if tried is not None:
@@ -147,7 +150,7 @@ class Runner:
         over = None if state.steps.open else exceeded(state, timestamp(self.log.clock.now()))
         return None if over is None else e.RunFailed(over.error, [], over.cause)
 
-    def _claimed(self, head: Head, resume: str | None, code: str) -> e.RunClaimed:
+    def _claimed(self, head: Head, resume: str | None, code: str | None, agent: str | None) -> e.RunClaimed:
         me = self.log.ownership.process
         return e.RunClaimed(
             self.log.by,
@@ -160,6 +163,7 @@ class Runner:
             me.started,
             resume,
             code or None,
+            agent,
         )
 
     def check_kind(self, run_id: str, kind: str) -> None:
@@ -193,7 +197,7 @@ class Runner:
 
     def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, only_new=only_new, tried=tried)
+        claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
         if claim is None:
             return self.outcome(run_id)
         (run, parts), output = self.open(claim, code), list[Json]()
@@ -441,3 +445,19 @@ def code_version(agent: Callable[..., Any]) -> str:
         return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
     except (OSError, TypeError):  # it is no function, or its source isn't here
         return ""
+
+
+def agent_path(agent: Callable[..., Any]) -> str | None:
+    """Return how an agent is imported, as module:function; None for one that isn't found again by that name.
+
+    That is so of a lambda, of a function in a function, and of the script that a process was started with, which would
+    run anew if it were imported.
+    """
+    module, names = getattr(agent, "__module__", None), getattr(agent, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(names, str) or module == "__main__":
+        return None
+    found: object = sys.modules.get(module)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    path = f"{module}:{names}"
+    return path if found is agent and path.isprintable() and len(path) <= name_chars_max else None

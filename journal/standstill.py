@@ -10,7 +10,7 @@ from runjournal.log import owner
 from runjournal.log.base import Event
 from runjournal.log.codec import tellable
 from runjournal.log.errors import NotAllowed
-from runjournal.log.head import Head
+from runjournal.log.head import TERMINAL, Head
 from runjournal.log.store import Transaction
 from runjournal.projections.shell import command
 from runjournal.writing import folding
@@ -19,8 +19,11 @@ from runjournal.writing.appender import Batch
 from .logbook import Logbook
 
 
-def resume(log: Logbook, run_id: str, reason: str) -> None:
-    """Free a run that stands still for whoever runs it next. Raises NotAllowed."""
+def resume(log: Logbook, run_id: str, reason: str, *, recorded: bool = False) -> None:
+    """Free a run that stands still for whoever runs it next; `recorded`: with the answers of models that it has.
+
+    Raises NotAllowed.
+    """
     note = tellable(reason) or None
 
     def made(tx: Transaction) -> Batch:
@@ -29,9 +32,41 @@ def resume(log: Logbook, run_id: str, reason: str) -> None:
         if not state.stands:
             raise NotAllowed(f"run {run_id} has nothing to resume: {_instead(log, head)}")
         events: list[Event] = [e.RunRequeued("resumed", note)]
+        if recorded:
+            opened = state.steps.open
+            if opened is None or state.stands != "code":
+                why = "no step is open" if opened is None else "its code doesn't differ from the record"
+                raise NotAllowed(f"run {run_id} can't go on as recorded: {why}; resume it without that")
+            events.insert(0, e.StepRecorded(opened.index))
         return log.batch(run_id, events, expect=None)
 
     log.ownership.appender.append_made(made)
+
+
+def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
+    """Give up the open attempt of a step of a run that nobody owns; return the step's id. Raises NotAllowed."""
+    text = tellable(reason) or "a person gave up this attempt"
+    error = {"type": "StepAbandoned", "message": text}
+    step: list[str] = []
+
+    def made(tx: Transaction) -> Batch:
+        head = tx.head(run_id) or Head(run_id)
+        opened = folding.load(log.store, tx, run_id, head.head_seq)[0].steps.open
+        if head.status in TERMINAL or opened is None:
+            ended = f"it is {head.status}: retry it" if head.status in TERMINAL else "no step is open in it"
+            raise NotAllowed(f"run {run_id} has no step to give up: {ended}")
+        events: list[Event] = [e.StepFailed(opened.index, error, transient=False, left=True)]
+        if head.status == "running":
+            if not owner.gone(head, log.ownership.process, log.clock):
+                raise NotAllowed(f"run {run_id}: {head.owner} is at work in step {opened.id}; cancel the run instead")
+            events.insert(0, e.RunRequeued(owner.lapse_reason(head, log.clock, log.ownership.process)))
+        elif head.status == "waiting":
+            events.append(e.RunRequeued("abandoned"))
+        step[:] = [opened.id]
+        return log.batch(run_id, events, expect=None)
+
+    log.ownership.appender.append_made(made)
+    return step[0]
 
 
 def _instead(log: Logbook, head: Head) -> str:

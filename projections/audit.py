@@ -178,7 +178,7 @@ class RunAudit:
         """Check the arrow, the first event, what may come after the end, and the epoch."""
         status, kind, found = self.state.status, record.type, list[Finding]()
         now = status.status
-        if not _may_stand(now, kind):
+        if not _may_stand(now, record):
             found.append(self._one("transition", record.seq, f"{shown(kind)} has no place in a run that is {now}"))
         if record.epoch and kind != "run.claimed" and (now != "running" or record.epoch != status.epoch):
             what = f"{shown(kind)} was written with epoch {record.epoch}, the run is {now} with epoch {status.epoch}"
@@ -369,13 +369,16 @@ class RunAudit:
         return [finding("uncommitted", self.run_id, step.since, what, next_command, severity=severity)]
 
 
-def _may_stand(status: str, kind: str) -> bool:
+def _may_stand(status: str, record: RecordedEvent) -> bool:
+    kind, event = record.type, record.event
     if status == "new":
         return kind in ("run.queued", "run.imported")
     if status == "imported":
         return kind not in STATUS_AFTER
     if status in TERMINAL:
         return kind in _AFTER_END or kind not in e.registered() or kind.startswith("x.")
+    if isinstance(event, e.StepFailed) and event.left:  # a person gave it up
+        return status in ("queued", "waiting", "scheduled_retry")
     return arrow(status, kind) is not None
 
 

@@ -140,6 +140,11 @@ class RunState:
         return question is not None and question.decision is None
 
     @property
+    def between_steps(self) -> bool:
+        """Return whether no step is open, for the guarded append."""
+        return self.steps.open is None
+
+    @property
     def stands(self) -> str:
         """Return why the run waits though nothing will come, for the guarded append; "" if it doesn't."""
         return self.status.stands
@@ -213,7 +218,7 @@ class RunState:
             context.drop()
         self.calls.fail_step()
         self.steps.on_failed(record, event)
-        self.status.progress()
+        self.status.progress(proven=not event.left)
 
     def on_model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
         """Add the cost of a model call to the model of that call."""

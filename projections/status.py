@@ -128,7 +128,7 @@ class Status:
         if event.reason in RECOVERIES:
             self.stuck += 1
             self.recoveries += 1
-        elif event.reason == "resumed":
+        elif event.reason in ("resumed", "abandoned"):
             self.stuck = 0
 
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
@@ -171,9 +171,11 @@ class Status:
         self.status, self.ended_at, self.owner = status, record.at, None
         self._waits_no_more()
 
-    def progress(self) -> None:
-        """Note that a step ended: recoveries and stops before it don't count any more."""
-        self.stuck, self.proven_code = 0, self.code_version
+    def progress(self, *, proven: bool = True) -> None:
+        """Note that a step ended: recoveries and stops before it don't count. `proven`: its agent's code ended it."""
+        self.stuck = 0
+        if proven:
+            self.proven_code = self.code_version
         if self.stopped_codes:
             self.stopped_codes = []
 

@@ -19,7 +19,7 @@ from runjournal.log.limits import steps_recent_max
 class OpenStep:
     """The step that is open. `attempt` and `entry` count from 1; `since` is the seq of the attempt's first start.
 
-    `recoveries` counts how often its process died in this attempt.
+    `recoveries` counts how often its process died in this attempt. `recorded`: models are answered from the record.
     """
 
     index: int
@@ -33,6 +33,7 @@ class OpenStep:
     started_at: str
     took: list[str] | None = None
     recoveries: int = 0
+    recorded: bool = False
 
     def dump(self) -> dict[str, Any]:
         """Return the step as a JSON value."""
@@ -53,7 +54,7 @@ class Steps:
     the two places, and those of this attempt or later, are not told again.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     last_index: int = -1
     open: OpenStep | None = None
@@ -85,6 +86,7 @@ class Steps:
         self.open = OpenStep(
             event.index, event.id, event.name, event.kind, event.key, event.attempt, event.entry,
             again.since if again else record.seq, record.at, recoveries=again.recoveries if again else 0,
+            recorded=again.recorded if again else False,
         )  # fmt: skip
         self.last_index, self.redo = event.index, None
 
@@ -119,6 +121,13 @@ class Steps:
         self.attempts[step.id] = self.attempts.get(step.id, 0) + 1
         error = {name: value for name, value in event.error.items() if name != "traceback"}
         self.failures.append([record.seq, step.id, step.attempt, step.kind, error | {"transient": event.transient}])
+        if event.left:
+            self.try_anew([[step.id, step.attempt]], record.seq + 1)
+
+    def on_recorded(self, _: RecordedEvent, __: e.StepRecorded) -> None:
+        """Note that this attempt goes on with the recorded answers of models, through crashes."""
+        if self.open is not None:
+            self.open.recorded = True
 
     def on_retry_scheduled(self, record: RecordedEvent, event: e.RunRetryScheduled) -> None:
         """End a round: the next one isn't told of the failures that left the agent."""
@@ -159,6 +168,7 @@ HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.RunRequeued: Steps.on_requeued,
     e.StepCompleted: Steps.on_completed,
     e.StepFailed: Steps.on_failed,
+    e.StepRecorded: Steps.on_recorded,
     e.RunRetryScheduled: Steps.on_retry_scheduled,
     e.SignalTaken: Steps.on_signal_taken,
 }

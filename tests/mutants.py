@@ -173,7 +173,15 @@ TWINS: Final = (
     Mutant(
         "what was taken over and returned is the same call again", "Caller._equal", "call_id not in entry.busy and", ""
     ),
-    Mutant("what is in flight is taken over", "Caller._equal", "call_id in entry.busy or", ""),
+    Mutant(
+        "what nobody has heard is told to nobody",
+        "Calls.on_resolved",
+        'call.untold = call.status == "unknown" or not call.step',
+        "pass",
+    ),
+    Mutant("what came when its step was over is told to nobody", "Calls.on_resolved", "or not call.step", ""),
+    Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
+    Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
     Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
@@ -209,7 +217,7 @@ TWINS: Final = (
     ),
     Mutant(
         "the newest of equal calls is taken over first",
-        "Calls.unknown_elsewhere",
+        "Calls.kept_elsewhere",
         "key=self._age",
         "key=self._age, reverse=True",
     ),
@@ -228,12 +236,16 @@ TWINS: Final = (
     Mutant(
         "what another step was told of a call is told in the one that takes it over",
         "Calls.on_adopted",
-        "call.fresh, call.told, call.tries = True, [], 0",
-        "call.fresh = True",
+        "call.fresh, call.told, call.tries, call.untold = True, [], 0, False",
+        "call.fresh, call.untold = True, False",
     ),
     Mutant("what was taken over may be left out", "Calls.on_adopted", "call.fresh, call.told", "_, call.told"),
     Mutant(
-        "anything may be taken over", "_check_facts", "call is None or not call.unresolved", "call is None", STATUSES
+        "anything may be taken over",
+        "_check_facts",
+        "call is not None and call.untold and",
+        "call is not None and",
+        STATUSES,
     ),
     # Ends that prove nothing.
     Mutant(
@@ -634,7 +646,13 @@ OURS: Final = (
     Mutant(
         "an attempt may end twice", "_check_facts", "or not call.open or call.attempt != event.attempt", "", STATUSES
     ),
-    Mutant("the log is told that nobody knows what is known", "_check_facts", "or not call.unresolved", "", STATUSES),
+    Mutant(
+        "the log is told that nobody knows what is known",
+        "_check_facts",
+        "or not (call.unresolved or unheard)",
+        "",
+        STATUSES,
+    ),
     Mutant(
         "a call of which a word says that nothing happened is in flight for ever",
         "Calls.on_resolved",
@@ -837,7 +855,7 @@ OURS: Final = (
     Mutant(
         "a run that makes no progress in steps is given up: failed",
         "RunState.on_step_failed",
-        "self.status.progress()",
+        "self.status.progress(proven=not event.left)",
         "",
     ),
     Mutant("waiting is no progress", "Status.on_waiting", "not self.stands", "False"),
@@ -883,6 +901,39 @@ OURS: Final = (
     Mutant("an older run is gone on from", "go_on", "newest not in (None, of)", "False", LINES),
     Mutant("any agent runs any run", "Runner.check_kind", "known != kind", "False", LINES),
     Mutant("a failed run is never gone on from", "journal:begin", "retry and", "False and", LINES),
+    Mutant(
+        "what is recorded is forgotten in a crash", "Steps.on_started", "again.recorded if again else False", "False"
+    ),
+    Mutant("what is recorded holds for ever", "Steps.on_started", "again.recorded if again else False", "True", STANDS),
+    Mutant("a changed question has no answer", "Caller.request", "if recorded", "if False"),
+    Mutant("any answer is as good as another", "Caller._next_recorded", "[:1]", "[-1:]"),
+    Mutant("an answer is given twice", "Caller._next_recorded", "and key not in entry.asked", ""),
+    Mutant(
+        "a run goes on as recorded that code hasn't stopped", "_may_decide", 'facts.stands != "code"', "False", STATUSES
+    ),
+    Mutant(
+        "an owner gives its step up", "_owner_may", "isinstance(event, e.StepFailed) and event.left", "False", STATUSES
+    ),
+    Mutant("a step that was given up is told of", "Steps.on_failed", "if event.left:", "if False:"),
+    Mutant(
+        "a step is given up under its owner",
+        "abandon_step",
+        "not owner.gone(head, log.ownership.process, log.clock)",
+        "False",
+        STANDS,
+    ),
+    Mutant("a run whose step was given up is never run", "_may_requeue", "not scene.facts().between_steps", "True"),
+    Mutant(
+        "code that was stopped is what gave the step up",
+        "RunState.on_step_failed",
+        "proven=not event.left",
+        "",
+        STANDS,
+    ),
+    Mutant(
+        "what did nothing was sent", "sent_by", "found.items() if call.known or maybe[call_id]", "found.items()", STANDS
+    ),
+    Mutant("what only looks was sent", "sent_by", "if call.policy not in EFFECT_FREE", "", STANDS),
     Mutant("all stops are remembered", "Status.on_waiting", "[-stopped_codes_max:]", "", STANDS),
     Mutant(
         "a run that doesn't get on is tried once too often",

@@ -243,3 +243,19 @@ def test_a_rehearsal_judges_one_append_behind_the_other(tmp_path: Path, url: str
             assert [(1, "run.queued"), (2, "note.added"), (3, "run.cancelled")] == [(r.seq, r.type) for r in records]
         assert [] == list(real.runs())
         real.enqueue("k", run_id="r")
+
+
+def test_an_id_stands_for_its_line(store: Path) -> None:
+    """What moves a run follows the first id to the newest one; `ID~1` is the first one itself; answers don't follow."""
+    assert "fails-1.r2" == loaded(store, "retry", "fails-1")["run_id"]
+    assert ["fails-1.r2"] == [each["run_id"] for each in loaded(store, "cancel", "fails-1")["appended"][-1:]]
+    said = typed(store, "cancel", "fails-1~1", code=5).stderr
+    assert "the run has ended" in said
+    assert "fails-1.r3" == loaded(store, "restart", "fails-1")["run_id"]
+    assert "queued" == loaded(store, "explain", "fails-1")["stands"]
+    assert "superseded" == loaded(store, "explain", "fails-1~2")["stands"]
+    asked = key_of(store, "asks-1")
+    typed(store, "cancel", "asks-1")
+    typed(store, "retry", "asks-1")
+    assert "run asks-1 is cancelled" in typed(store, "approve", "asks-1", asked, code=5).stderr
+    assert "run asks-1.r2" in typed(store, "approve", "asks-1~2", asked, code=5).stderr

@@ -220,3 +220,13 @@ def test_check_says_where_todays_code_differs(place):
     assert "1 run checked, the code differs in 1" in done.stderr
     typed("check", "a", "--all", *agents, code=2)
     typed("check", "none", *agents, code=4)
+
+
+def test_a_failed_run_is_gone_on_from(place):
+    """`run --retry` makes the next run of a line that has failed and runs it; a dry run says that it would be made."""
+    typed("run", "--agent", "agents_here:fail", "--run-id", "r", code=1)
+    assert "r has failed" in typed("run", "--agent", "agents_here:fail", "--run-id", "r", code=1).stderr
+    dry = loaded("run", "--agent", "agents_here:fail", "--run-id", "r", "--retry", "--dry-run")
+    assert ("r.r2", ["run.queued"]) == (dry["run_id"], [each["type"] for each in dry["appended"]])
+    done = typed("run", "--agent", "agents_here:fail", "--run-id", "r", "--retry", code=1)
+    assert done.stderr.endswith("next: runjournal explain r.r2\n")

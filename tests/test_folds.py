@@ -948,7 +948,7 @@ def our_calls(state):
             "maybe": call.maybe, "told": call.told, "status": call.status, "attempt": call.attempt, "began": call.began,
             "latest": call.latest, "tries": call.tries, "fresh": call.fresh, "step": call.step, "sent": call.sent,
             "expires": call.key_expires_at if call.maybe else None, "unresolved": call.unresolved, "said": call.said,
-            "settled": call.settled, "taken": call.taken,
+            "settled": call.settled, "taken": call.taken, "untold": call.untold,
         }
         for call_id, call in state.calls.known.items()
     }  # fmt: skip
@@ -959,7 +959,7 @@ def model_calls(state):
     calls = {}
     for call_id, call in state.calls.items():
         nothing = call.policy not in REPEATABLE and not call.maybe and call.status in ("open", "unknown")
-        if not call.step and not call.unresolved:
+        if not call.step and not call.kept:
             continue
         calls[call_id] = {
             "maybe": call.maybe,
@@ -977,6 +977,7 @@ def model_calls(state):
             "said": call.said,
             "settled": call.settled,
             "taken": call.taken,
+            "untold": call.untold,
         }
     return calls
 

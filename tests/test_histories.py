@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runjournal.engine.failures import RunFailed
+from runjournal.engine.failures import RunWaiting
 from runjournal.engine.tools import tool
 from runjournal.histories import UNKNOWN, anthropic, openai_chat, openai_responses
 from runjournal.journal import Journal
@@ -89,7 +89,7 @@ def test_openai_responses_keeps_reasoning_with_its_partner():
 
 @pytest.mark.requirement("R70")
 def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
-    """An open call is told as unknown by an event, once, and the history pairs it with a truthful result."""
+    """An open call is asked about by an event, once, and the history pairs it with a truthful result."""
 
     class Died(BaseException):
         pass
@@ -113,12 +113,11 @@ def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
         with pytest.raises(Died):
             agent(runner.open(claim)[0])
         clock.elapsed_s += 2 * lease_s
-        with pytest.raises(RunFailed, match="unsafe_in_flight"):
-            journal.run(agent, run_id="r")
-        with pytest.raises(RunFailed, match="unsafe_in_flight"):
-            journal.run(agent, run_id="r")
-        resolved = [each.event.outcome for each in journal.events("r") if isinstance(each.event, e.ToolResolved)]
-        assert ["unknown"] == resolved
+        for _ in range(2):
+            with pytest.raises(RunWaiting, match="whether pay_of_a_history happened"):
+                journal.run(agent, run_id="r")
+        (waits,) = (each.event.for_ for each in journal.events("r") if isinstance(each.event, e.RunWaiting))
+        assert [("question", *journal.state("r").calls.unresolved())] == [(wait["kind"], wait["id"]) for wait in waits]
         assert [{"role": "assistant", "content": [use("a")]}, {"role": "user", "content": [unknown("a")]}] == anthropic(
             journal.messages("r")
         )

@@ -53,7 +53,7 @@ def tool_status(journal: Journal) -> None:
 
 def effects_in_flight(journal: Journal) -> None:
     (judged,) = journal.recover("r").verdicts
-    assert ("pay", {"invoice": 17}, "unsafe", "fail") == (judged.tool, judged.args, judged.policy, judged.verdict)
+    assert ("pay", {"invoice": 17}, "unsafe", "ask") == (judged.tool, judged.args, judged.policy, judged.verdict)
 
 
 def working_memory(journal: Journal) -> None:

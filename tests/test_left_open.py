@@ -22,7 +22,7 @@ class Gone(BaseException):
 LEAVES: list[BaseException] = []
 
 
-@tool(name="left unsafe")
+@tool(name="left unsafe", not_sent=(ValueError,))
 def unsafe(x: int) -> int:
     """Raise what the test says, once."""
     if LEAVES:

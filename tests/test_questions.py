@@ -124,7 +124,7 @@ def test_a_wait_says_what_is_asked(journal: Journal, clock: FakeClock) -> None:
     assert {"kind": "approval", "id": question.id, **expected} == wait
     assert f"Answer it, `runjournal approve asks {question.id} (or reject)`, and run it again" in str(waits.value)
     with pytest.raises(RunWaiting) as mails:
-        journal.run(asking, run_id="mails")
+        journal.run(asking, run_id="mails", kind="agent")
     assert ["mail"] == [wait["action"] for wait in mails.value.waits]
     mends = ("read_only=True", "not_sent=(", 'on_unknown="tell"')
     assert [(True, False)] * 3 == [(mend in str(mails.value), mend in str(waits.value)) for mend in mends]
@@ -134,6 +134,6 @@ def test_a_wait_says_what_is_asked(journal: Journal, clock: FakeClock) -> None:
 def test_a_failed_run_says_what_to_type(journal: Journal) -> None:
     """Its text has the command that says what became of its call, and the one that goes on."""
     with pytest.raises(RunFailed) as failed:
-        journal.run(asking, run_id="pays")
+        journal.run(asking, run_id="pays", kind="agent")
     resolve = r"`runjournal resolve pays \S+ happened \(or did-not-happen, or retry\)`"
     assert re.search(rf"say what became of it, {resolve}, then `runjournal retry pays`", str(failed.value))

@@ -199,13 +199,13 @@ def test_a_word_is_seen_at_once(journal: Journal):
     """What a late body says of an attempt that was given up is in the state that its owner reads next."""
     journal.enqueue("agent", run_id="r")
 
-    @tool
+    @tool(on_unknown="fail")
     def lost(x: int) -> int:
         raise ValueError(x)
 
     def agent(run: Run) -> Any:
         with run.step("s"):
-            with pytest.raises(f.CallFailed):
+            with pytest.raises(f.CallOutcomeUnknown):
                 lost(1)
             (call_id,) = journal.ownership.live("r").calls.unresolved()
             journal.append("r", [e.ToolResolved(call_id, 1, "happened", 7, late=True)])

@@ -8,14 +8,26 @@ from typing import Any
 
 import pytest
 
-from runjournal import AsyncJournal, Journal, PlanChanged, RunWaiting, StepDiverged, tool
+from runjournal import (
+    AsyncJournal,
+    CallFailed,
+    CallOutcomeUnknown,
+    DidNotHappen,
+    Journal,
+    PlanChanged,
+    RunWaiting,
+    StepDiverged,
+    tool,
+)
+from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
-from runjournal.log.errors import NotAllowed
+from runjournal.log.errors import NotAllowed, RunNotFound
 from runjournal.log.limits import lease_s, stopped_codes_max
 from runjournal.looking.audit import audit_run
 from runjournal.looking.doctor import doctor
 from runjournal.looking.family import stands
 from runjournal.runner import Runner
+from runjournal.sent import SentCall
 
 OLD = """
 def agent(run):
@@ -246,3 +258,159 @@ def test_a_diverged_step_waits_under_each_driver(journal: AsyncJournal) -> None:
     assert [{"kind": "code", "id": "StepDiverged"}] == state.status.waits
     assert state.steps.open is not None
     assert not state.calls.unresolved()
+
+
+# Ways out of a step that goes another way than its log.
+
+
+@tool(read_only=True)
+def look(at: str) -> str:
+    return at
+
+
+@tool
+def mail(to: str) -> str:
+    return f"sent to {to}"
+
+
+@tool
+def charge(cents: int) -> None:
+    raise DidNotHappen("no card")
+
+
+@tool(on_unknown="fail")
+def lost(n: int) -> None:
+    raise TimeoutError
+
+
+def sends(run: Any) -> None:
+    with run.step("first"):
+        look("here")
+        mail("ann")
+    with run.step("second"):
+        with suppress(CallFailed):
+            charge(7)
+        with suppress(CallOutcomeUnknown):
+            lost(1)
+        mail("bob")
+        raise KeyboardInterrupt
+
+
+def told(calls: list[SentCall]) -> list[tuple[str, Any, str, bool]]:
+    return [(call.tool, call.args, call.step, call.known) for call in calls]
+
+
+def test_what_a_run_has_sent(journal: AsyncJournal) -> None:
+    """Calls that happened or may have, by their line; not those that only look, nor those that did nothing."""
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(sends, run_id="r")
+    sent = journal.sent("r")
+    first, unknown, last = (
+        ("mail", {"to": "ann"}, "first"),
+        ("lost", {"n": 1}, "second"),
+        ("mail", {"to": "bob"}, "second"),
+    )
+    assert [(*first, True), (*unknown, False), (*last, True)] == told(sent)
+    assert sent[0].seq == next(journal.events("r", types=["tool.started"], after=sent[0].seq - 1)).seq
+    journal.resolve("r", sent[1].call_id, "did_not_happen")
+    assert [(*first, True), (*last, True)] == told(journal.sent("r"))
+    journal.cancel("r")
+    assert told(journal.sent("r")) == told(journal.sent(journal.restart("r")))
+
+
+def test_a_step_that_is_given_up_says_what_it_has_sent(journal: AsyncJournal) -> None:
+    """Of this step alone; its reason is on record, and the audit finds nothing wrong."""
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(sends, run_id="r")
+    with pytest.raises(PlanChanged):
+        journal.run(lambda run: run.do("other", list), run_id="r")
+    assert ["lost", "mail"] == [call.tool for call in journal.abandon_step("r", reason="a new prompt")]
+    failed = list(journal.events("r", types=["step.failed"]))[-1].event
+    assert isinstance(failed, e.StepFailed)
+    assert ("StepAbandoned", "a new prompt", True) == (failed.error["type"], failed.error["message"], failed.left)
+    assert {"call_unresolved"} >= {found.code for found in audit_run(journal.store, "r")}
+    with pytest.raises(NotAllowed, match="run r has no step to give up: no step is open in it"):
+        journal.abandon_step("r")
+    with pytest.raises(RunNotFound):
+        journal.abandon_step("s")
+
+
+def test_to_give_a_step_up_proves_no_code(journal: AsyncJournal, deploy: Deploys) -> None:
+    """The code that was stopped isn't the code that the run got on with: its renamed `do` is stopped as before."""
+    made = []
+    do = "def agent(run):\n    run.do('charge', lambda: make())\n"
+    text = f"{do}    with run.step('s'):\n        raise KeyboardInterrupt\n"
+
+    def make() -> None:
+        made.append(mail("ann"))
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(deploy(text, make=make), run_id="r")
+    renamed = deploy(text.replace("'charge'", "'pay'"), make=make)
+    with pytest.raises(PlanChanged):
+        journal.run(renamed, run_id="r")
+    journal.abandon_step("r")
+    for _ in range(2):
+        with pytest.raises(PlanChanged, match="step pay is new, and charge"):
+            journal.run(renamed, run_id="r")
+    assert ["sent to ann"] == made
+
+
+def test_no_step_is_given_up_behind_its_owner(journal: AsyncJournal) -> None:
+    """Its owner is at work in it: it is cancelled instead. Nor of a run that has ended."""
+    heard: list[str] = []
+
+    def agent(run: Any) -> None:
+        with run.step("s"):
+            try:
+                journal.abandon_step("r")
+            except NotAllowed as refused:
+                heard.append(str(refused))
+
+    journal.run(agent, run_id="r")
+    assert "is at work in step s; cancel the run instead" in heard[0]
+    with pytest.raises(NotAllowed, match="it is completed"):
+        journal.abandon_step("r")
+
+
+def test_recorded_answers_under_asyncio(journal: AsyncJournal) -> None:
+    """A step of asyncio goes on as recorded, too; the next attempt of it, and the next step, ask anew."""
+    asked: list[str] = []
+    version = [1]
+
+    async def ask(request: Any) -> str:
+        asked.append(request)
+        return f"answer to {request}"
+
+    async def agent(run: Any) -> Any:
+        async with run.step("s"):
+            answer = await run.model("m", f"question {version[0]}", ask)
+            await run.call(mail, to=answer)
+            if version[0] == 1:
+                raise KeyboardInterrupt
+        async with run.step("t"):
+            return [answer, await run.model("m", f"question {version[0]}", ask)]
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(journal.run_async(agent, run_id="r"))
+    version[0] = 2
+    with pytest.raises(StepDiverged):
+        asyncio.run(journal.run_async(agent, run_id="r"))
+    assert ["question 1"] == asked
+    journal.resume("r", recorded=True, reason="the prompt is a better one now")
+    assert ["answer to question 1", "answer to question 2"] == asyncio.run(journal.run_async(agent, run_id="r"))
+    assert ["question 1", "question 2"] == asked
+    assert ["mail"] == [call.tool for call in journal.sent("r")]
+
+
+def test_what_cannot_go_on_as_recorded(journal: AsyncJournal, deploy: Deploys) -> None:
+    """A run between two steps, and one that stands still for another reason; nothing is appended."""
+    pays = "def agent(run):\n    run.do('pay', lambda: mail('ann'))\n    raise KeyboardInterrupt\n"
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(deploy(pays, mail=mail), run_id="r")
+    with pytest.raises(PlanChanged):
+        journal.run(deploy("def agent(run):\n    run.do('pay all', list)\n"), run_id="r")
+    before = journal.head("r").head_seq
+    with pytest.raises(NotAllowed, match="run r can't go on as recorded: no step is open; resume it without that"):
+        journal.resume("r", recorded=True)
+    assert before == journal.head("r").head_seq

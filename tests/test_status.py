@@ -172,6 +172,7 @@ SAMPLES: dict[str, Any] = {
     "step.started": step(entry=2),
     "step.completed": e.StepCompleted(0),
     "step.failed": e.StepFailed(0, ERROR, transient=False),
+    "step.recorded": e.StepRecorded(0),
     "message.appended": e.MessageAppended("user", "hi"),
     "model.started": e.ModelStarted("m2", "gpt", "h", "s", 1),
     "model.completed": e.ModelCompleted("m", 1, "hi"),
@@ -216,7 +217,9 @@ ANYONE = {
     "retry": {"run.cancelled"},
     "due": {"run.requeued", "run.cancelled"},
 }
-OWNER = SAMPLES.keys() - {"run.queued", "run.imported", "run.claimed", "tool.dispatched", "child.finished"}
+OWNER = SAMPLES.keys() - {
+    "run.queued", "run.imported", "run.claimed", "step.recorded", "tool.dispatched", "child.finished"
+}  # fmt: skip
 
 
 def anyone(scene):
@@ -606,6 +609,43 @@ def test_waiting_without_an_owner(desk, scene, kinds, error):
     else:
         desk.append(event)
         assert ("waiting", "it dies") == (desk.head.status, desk.journal.state(R).status.why)
+
+
+@pytest.mark.parametrize(("scene", "error"), [
+    ("queued", None), ("waiting", None), ("stands", None), ("retry", None), ("gone", NotAllowed),
+    ("running", InvalidTransition), ("failed", InvalidTransition), ("imported", InvalidTransition),
+])  # fmt: skip
+def test_a_step_is_given_up_without_an_owner(desk, scene, error):
+    """By anyone, once, where nobody owns the run; never by its owner, whose step fails by itself."""
+    SCENES[scene](desk)
+    left = e.StepFailed(0, ERROR, transient=False, left=True)
+    if scene in ("gone", "running"):
+        refused(desk, InvalidTransition, left)
+        refused(desk, InvalidTransition, left, epoch=1)
+        if scene == "gone":
+            desk.append(e.RunRequeued("owner_dead"), left)
+    elif error:
+        refused(desk, error, left)
+    else:
+        desk.append(left)
+        refused(desk, NotAllowed, left)
+        assert desk.journal.state(R).steps.open is None
+
+
+@pytest.mark.parametrize(("wait", "error"), [
+    ({"kind": "code", "id": "StepDiverged"}, None), (LOOP, NotAllowed), (WAIT.for_[0], NotAllowed),
+])  # fmt: skip
+def test_only_a_run_that_waits_for_code_goes_on_as_recorded(desk, wait, error):
+    """A person says so while it waits; it holds for the open attempt."""
+    running(desk)
+    refused(desk, InvalidTransition, e.StepRecorded(0))
+    desk.append(e.RunWaiting([wait]), epoch=1)
+    if error:
+        refused(desk, error, e.StepRecorded(0))
+    else:
+        desk.append(e.StepRecorded(0), e.RunRequeued("resumed"))
+        refused(desk, InvalidTransition if error else NotAllowed, e.StepRecorded(0))
+        assert desk.journal.state(R).steps.open.recorded
 
 
 @pytest.mark.parametrize("wait", [LOOP, {"kind": "code", "id": "PlanChanged"}, WAIT.for_[0]], ids=lambda w: w["kind"])

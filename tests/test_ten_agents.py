@@ -19,7 +19,7 @@ def killed(kills: int, seed: int) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="its lives are forked")
-@pytest.mark.requirement("R6", "R7", "R51")
+@pytest.mark.requirement("R65", "R84", "R101")
 def test_a_sample_of_kills_of_agents_as_they_are_written() -> None:
     """Two kills of each under each `on_unknown`: no effect stands twice in the ledger without a person's word."""
     killed(2, 3)
@@ -27,7 +27,7 @@ def test_a_sample_of_kills_of_agents_as_they_are_written() -> None:
 
 @pytest.mark.crash
 @pytest.mark.timeout(3500)
-@pytest.mark.requirement("R6", "R7", "R51")
+@pytest.mark.requirement("R65", "R84", "R101")
 def test_sixty_kills_of_agents_as_they_are_written() -> None:
     """Sixty kills of each under each `on_unknown`, some 2,000 in all, and each request was valid for its provider."""
     killed(60, 1)

@@ -56,7 +56,7 @@ def test_fail_async():
 def test_exceptions(journal):
     """What a tool, a step or the agent raises keeps its text, its type and its traceback."""
 
-    @tool
+    @tool(on_unknown="fail")
     def odd():
         raise Odd(ODD)
 
@@ -66,12 +66,14 @@ def test_exceptions(journal):
 
     with pytest.raises(Exception, match="can't read"):
         journal.run(agent, run_id="r")
-    (failed,) = events(journal, e.StepFailed)
-    assert (True, True) == (KEPT in failed.error["message"], KEPT in failed.error["traceback"])
-    (ended,) = events(journal, e.RunFailed)
-    assert KEPT in ended.error["message"]
-    for event in events(journal, e.ToolFailed):
-        assert KEPT in event.error["message"]
+    lost, told = events(journal, e.ToolFailed)
+    assert (True, True) == (KEPT in lost.error["message"], KEPT in lost.error["traceback"])
+    (failed,), (ended,) = events(journal, e.StepFailed), events(journal, e.RunFailed)
+    for event in (told, failed, ended):
+        assert (True, lost.error["message"]) == (
+            KEPT in event.error["message"],
+            event.error["original"]["message"],
+        )
 
 
 def test_arguments(journal):

@@ -82,14 +82,15 @@ def test_an_asyncio_journal_has_every_verb_of_a_journal() -> None:
     plain, looped = verbs(Journal), verbs(AsyncJournal)
     assert plain == {name: looped[name] for name in plain}
     added = looped.keys() - plain.keys()
-    assert {f"{name}_async" for name in ("run", "recover_all")} == added
+    assert {f"{name}_async" for name in ("run", "recover_all", "check")} == added
     assert all(inspect.iscoroutinefunction(getattr(AsyncJournal, name)) for name in added)
 
 
 def test_an_asyncio_verb_of_a_journal_takes_what_its_twin_takes() -> None:
-    """`run_async` has the parameters of `run`, `recover_all_async` those of `recover_all` and how many at a time."""
+    """`run_async` has those of `run`, `check_async` of `check`, `recover_all_async` also how many at a time."""
     looped = verbs(AsyncJournal)
     assert looped["run"] == looped["run_async"]
+    assert looped["check"] == looped["check_async"]
     assert looped["recover_all"] == looped["recover_all_async"][:2]
     assert ["concurrency"] == [name for name, _, _ in looped["recover_all_async"][2:]]
 

@@ -172,10 +172,7 @@ def test_a_clock_that_was_set_back_does_not_make_a_key_live_again():
 @pytest.mark.parametrize("then", POLICIES)
 @pytest.mark.parametrize("now", [*POLICIES, "unknown here"])
 def test_recover_says_what_the_engine_does(then, now, late):
-    """For every policy then and now, on_unknown, hook and word, the verdict is what happens.
-
-    Where a tool that no registry knows is to be told, the one that the agent then has says how.
-    """
+    """For every policy then and now, on_unknown, hook and word; of a tool that no registry knows the record counts."""
     policy = now if now in POLICIES else then
     for (then_ask, now_ask), (says, said) in product(THEN_AND_NOW, KNOWLEDGE):
         if says is not None and now == "unknown here":

@@ -250,6 +250,8 @@ class Caller:
     def request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
         """Return which recorded request this one is: its equal; else the one in its place that differs in clocks only.
 
+        If a person has said so, it is the next one that hasn't been asked for again, whatever differs (engine.md C13).
+
         The place is that in the order of asking, which is the agent's own; the order of the ends would give one's
         answer to another, and so would the next one that has something to give: a date may be what is asked about.
         """
@@ -258,7 +260,9 @@ class Caller:
             call_id = same
         place = len(entry.places) + 1
         if call_id not in entry.places and self.core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
-            alike = self._in_place(entry, target, args, place)
+            opened = self.core.state.steps.open
+            recorded = opened is not None and opened.recorded
+            alike = self._next_recorded(entry) if recorded else self._in_place(entry, target, args, place)
             if len(alike) == 1:
                 entry.stands[call_id] = call_id = alike[0]
                 note = e.NoteAdded(f"request_changed {call_id}", code="request_changed", call_id=call_id)
@@ -280,6 +284,12 @@ class Caller:
             if alike and key not in entry.asked:
                 found.append(key)
         return found
+
+    def _next_recorded(self, entry: Entry) -> list[str]:
+        """The first of the recorded requests, in the order of asking, that hasn't been asked for again."""
+        calls = self.core.state.calls.of_step(entry.step)
+        left = [key for key, call in calls.items() if call.began and call.place and key not in entry.asked]
+        return sorted(left, key=lambda key: calls[key].place)[:1]
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
         """Return the id of a call or a question: equal ones are told apart by n."""

@@ -1,4 +1,4 @@
-"""What differs between what is on record and what is asked for today: for the text of a stop (engine.md D6).
+"""What differs between what is on record and what is asked for today: for the text of a stop (engine.md D8).
 
 A deploy that changed a prompt or an argument stops a step that has sent something. Whoever reads that at night has to
 know which text it was. The args of a tool are on record; of a request to a model its parts are, each as a short digest.

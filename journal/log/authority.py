@@ -47,6 +47,11 @@ class Facts(Protocol):
         ...
 
     @property
+    def between_steps(self) -> bool:
+        """Return whether no step is open."""
+        ...
+
+    @property
     def stands(self) -> str:
         """Return why the run waits though nothing will come: `code`, `recoveries`; "" if it doesn't."""
         ...
@@ -82,7 +87,7 @@ NEEDS_FACTS: Final = (
     CALL_STARTS
     | CALL_ENDS
     | {"tool.dispatched", "tool.adopted", "tool.resolved", "approval.requested", "approval.resolved"}
-    | {"run.waiting", "signal.received", "child.finished"}
+    | {"run.waiting", "signal.received", "child.finished", "step.recorded"}
 )
 """Types that can't be judged by the head alone, or may wake the run."""
 
@@ -176,6 +181,8 @@ def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> Non
     kind = event.TYPE
     if kind in _NEVER_OWNER:
         raise InvalidTransition(head.run_id, status, kind, "the owner may not append it")
+    if isinstance(event, e.StepRecorded) or (isinstance(event, e.StepFailed) and event.left):
+        raise InvalidTransition(head.run_id, status, kind, "a person decides so of a run that nobody owns")
     if isinstance(event, e.RunRequeued) and event.reason != "released":
         raise NotAllowed(f"run {head.run_id}: its owner requeues it as `released`, not as `{event.reason}`")
     if cancel and (kind == "step.started" or (cancel == "now" and kind in CALL_STARTS)):
@@ -185,11 +192,13 @@ def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> Non
 def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene: Scene) -> None:
     """Judge an event of somebody who doesn't own the run."""
     kind = event.TYPE
-    if kind not in STATUS_AFTER:
+    if isinstance(event, e.StepRecorded) or (isinstance(event, e.StepFailed) and event.left):
+        _may_decide(head, event, status, scene)
+    elif kind not in STATUS_AFTER:
         if status == "running":
             raise NotAllowed(f"run {head.run_id}: {kind} is its owner's to append; give the epoch of your claim")
         raise InvalidTransition(head.run_id, status, kind)
-    if isinstance(event, e.RunClaimed):
+    elif isinstance(event, e.RunClaimed):
         if status not in ("queued", "waiting"):
             raise InvalidTransition(head.run_id, status, kind)
         if cancel:
@@ -220,6 +229,17 @@ def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene
         raise InvalidTransition(head.run_id, status, kind)
 
 
+def _may_decide(head: Head, event: e.StepRecorded | e.StepFailed, status: str, scene: Scene) -> None:
+    """Judge a person's word about the open step of a run that nobody owns."""
+    facts = scene.facts()
+    if status not in ("queued", "waiting", "scheduled_retry"):
+        raise InvalidTransition(head.run_id, status, event.TYPE, "a person decides about a run that nobody owns")
+    if facts.between_steps:
+        raise NotAllowed(f"run {head.run_id}: no step is open")
+    if isinstance(event, e.StepRecorded) and facts.stands != "code":
+        raise NotAllowed(f"run {head.run_id} doesn't wait for code: nothing in it differs from the record")
+
+
 def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) -> None:
     if status == "scheduled_retry" and event.reason == "retry_due":
         if head.due_at is not None and head.due_at > scene.now():
@@ -230,6 +250,9 @@ def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) ->
     elif status == "waiting" and event.reason == "resumed":
         if not scene.facts().stands:
             raise NotAllowed(f"run {head.run_id} waits for an answer: only what stands still is resumed")
+    elif status == "waiting" and event.reason == "abandoned":
+        if not scene.facts().between_steps:
+            raise NotAllowed(f"run {head.run_id}: a step is open: it is abandoned in the same append, and before")
     else:
         raise InvalidTransition(head.run_id, status, f"run.requeued ({event.reason})")
 

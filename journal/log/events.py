@@ -33,17 +33,10 @@ One: TypeAlias = Annotated[int, s.Whole(1)]
 
 LINKS: Final = ("retry", "restart", "fork", "child")
 RESUMES: Final = ("crash", "reopen", "manual", "code")
-REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed")
+REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed", "abandoned")
 CAUSES: Final = (
-    "error",
-    "rejected",
-    "step_cap",
-    "budget",
-    "unsafe_in_flight",
-    "retries_exhausted",
-    "restart_loop",
-    "expired",
-)
+    "error", "rejected", "step_cap", "budget", "unsafe_in_flight", "retries_exhausted", "restart_loop", "expired",
+)  # fmt: skip
 STEP_KINDS: Final = ("once", "repeat", "do")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
@@ -107,6 +100,7 @@ class RunClaimed(Event):
     pid_started: str
     resume: Annotated[str | None, s.OneOf(RESUMES)] = None
     code_version: str | None = None
+    agent: str | None = None
 
 
 @builtin
@@ -218,6 +212,16 @@ class StepFailed(Event):
     error: Error
     transient: bool
     cut: bool = False
+    left: bool = False
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class StepRecorded(Event):
+    """A person has decided: this attempt of the open step goes on with the answers that models have given in it."""
+
+    TYPE: ClassVar[str] = "step.recorded"
+    index: int
 
 
 @builtin

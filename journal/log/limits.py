@@ -243,6 +243,8 @@ refs_shown_max: Final = 5
 """Runs that an ambiguous RUN names; of others it says that there are more."""
 refs_prefixed_runs_max: Final = 1000
 """Of the runs with a prefix, so many are looked at: the newest."""
+agent_search_runs_max: Final = 20
+"""Newest runs of a kind that `explain` looks at for the name of their agent, if the run itself was never claimed."""
 refs_above_runs_max: Final = 32
 """Ancestors that are looked at to find which run a prefix names; beyond, the highest one found is taken."""
 show_rows_max: Final = 10

@@ -227,7 +227,9 @@ class Fields:
                 self.optional[name].check(item, f"{path}.{name}")
             elif name not in self.required and not self.open:
                 known = ", ".join([*self.required, *self.optional])
-                raise InvalidArgument(f"{path}: unknown field {name[:60]!r}; known are {known}; nothing was written")
+                raise InvalidArgument(
+                    f"{path}: unknown field {str(name)[:60]!r}; known are {known}; nothing was written"
+                )
 
     def schema(self) -> dict[str, Any]:
         shapes = {**self.required, **self.optional}

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import show_rows_max
+from runjournal.log.limits import agent_search_runs_max, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections.findings import spoken
 from runjournal.projections.shell import command
@@ -70,9 +72,9 @@ class Stand:
         error = self.state.status.error
         return f"{error['type']}: {error['message']}" if error else ""
 
-    def go_on(self, verb: str, why: str, *, moves: bool = True) -> Way:
+    def go_on(self, verb: str, why: str, *, options: str = "", moves: bool = True) -> Way:
         """Return the way of having it run here: `resume` or `recover`, with its agent."""
-        return Way(why, command(verb, self.run_id, options=f"--agent {shlex.quote(self.agent)}"), moves)
+        return Way(why, command(verb, self.run_id, options=f"{options}--agent {shlex.quote(self.agent)}"), moves)
 
     def do(self, verb: str, why: str, *args: str, options: str = "", moves: bool = True) -> Way:
         """Return the way of another command on the run."""
@@ -115,7 +117,7 @@ def word_of(log: Logbook, head: Head, state: RunState | None = None) -> str:
 
 
 def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: str = "") -> Stand:
-    """Return what is known of a run; `agent` is [KIND=]module:function, if its caller knows. It reads only."""
+    """Return what is known of a run; `agent` is [KIND=]module:function, "" for a placeholder. It reads only."""
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     running, here = head.status == "running", owner.here()
     claims = log.store.read(head.run_id, types=("run.claimed",)) if running else ()
@@ -132,6 +134,18 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         timestamp(log.clock.now()),
         _agent(agent, head.kind),
     )
+
+
+def known_agent(log: Logbook, head: Head) -> str:
+    """Return the agent that a run of this store was last claimed for: this run, or else the newest of its kind."""
+    others = itertools.islice(log.runs(kind=head.kind), agent_search_runs_max)
+    for each in itertools.chain([head], others):
+        if each.status != "imported" and log.store.imported(each.run_id) is None:
+            claims = [record.event for record in log.store.read(each.run_id, types=("run.claimed",))]
+            named = [claim.agent for claim in claims if isinstance(claim, e.RunClaimed) and claim.agent]
+            if named:
+                return named[-1]
+    return ""
 
 
 def _agent(text: str, kind: str) -> str:
@@ -186,7 +200,19 @@ def _failed(stand: Stand) -> Iterable[Way]:
 
 def _code(stand: Stand) -> Iterable[Way]:
     yield stand.go_on("resume", "try it with today's code, once that asks again for what is on record")
+    if stand.state.steps.open is not None:
+        recorded = "go on with the answers on record in its step, whatever today's code asks: nothing is sent twice"
+        yield stand.go_on("resume", recorded, options="--recorded ")
     yield from _answers(stand)
+    yield from _given_up(stand)
+
+
+def _given_up(stand: Stand) -> Iterable[Way]:
+    """The ways that give up what the open step has done, and the whole run."""
+    if stand.state.steps.open is not None:
+        step = stand.state.steps.open.id
+        yield stand.do("abandon-step", f"try step {step} anew, by today's code; what it has sent can be sent again")
+    yield stand.do("fork", "a new run behind the last step that is complete; what was sent since can be sent again")
     yield from _ends(stand)
 
 
@@ -318,7 +344,7 @@ KINDS: Final[tuple[StandingKind, ...]] = (
         "recoveries",
         lambda s: s.state.stands == "recoveries",
         lambda s: f"{STANDSTILLS['recoveries']}: {s.state.status.why}",
-        lambda s: [s.go_on("resume", "once what ends its process is mended"), *_ends(s)],
+        lambda s: [s.go_on("resume", "once what ends its process is mended"), *_given_up(s)],
     ),
     StandingKind(
         "answers",

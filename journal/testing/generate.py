@@ -224,7 +224,7 @@ def _told(rng: random.Random, state: RunState) -> Written | None:
 
 def _adopted(rng: random.Random, state: RunState) -> Written | None:
     step = state.steps.open.id if state.steps.open else ""
-    elsewhere = sorted(key for key, call in state.calls.unresolved().items() if call.step != step)
+    elsewhere = sorted(key for key, call in state.calls.known.items() if call.kept and call.step != step)
     return (e.ToolAdopted(rng.choice(elsewhere)), state.status.epoch) if elsewhere else None
 
 

@@ -299,7 +299,7 @@ class _Append:
     def _placed(self, draft: Draft, epoch: int) -> Draft:
         """Return the draft with the index of its step: its own, or the open one of the owner."""
         event, index = draft.event, draft.step
-        if isinstance(event, e.StepStarted | e.StepCompleted | e.StepFailed):
+        if isinstance(event, e.StepStarted | e.StepCompleted | e.StepFailed | e.StepRecorded):
             index = event.index
         elif index is None and epoch and self.state is not None and self.state.steps.open is not None:
             index = self.state.steps.open.index

@@ -635,8 +635,11 @@ class Journal:
     def signal(self, run_id: str, payload: Any) -> None:
         self.log.signal(run_id, "lab", payload)
 
-    def resume(self, run_id: str) -> None:
-        self.log.resume(run_id)
+    def resume(self, run_id: str, recorded: bool = False) -> None:
+        self.log.resume(run_id, recorded=recorded)
+
+    def abandon(self, run_id: str) -> None:
+        self.log.abandon_step(run_id)
 
     def cancel(self, run_id: str) -> None:
         self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", "now")], expect=None)

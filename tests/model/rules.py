@@ -373,6 +373,138 @@ def test_only_what_stands_still_is_resumed(m: Any) -> None:
     refused()
 
 
+def deployed(m: Any) -> Lab:
+    """A step with questions and an effect between them, whose prompts a deploy changes after a crash."""
+    version = [1]
+
+    def body(run: Any) -> Any:
+        first = run.model(f"m{version[0]}", {"q": "q1", "v": version[0]}, lab.model)
+        use(run, lab, "unsafe", int(first.split()[1]))
+        return [first, run.model("m", {"q": "q2", "v": version[0], "saw": first}, lab.model)]
+
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)))
+    crash_at(lab, "after tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+    version[0] = 2
+    return lab
+
+
+@rule  # engine.md C13
+def test_a_changed_prompt_has_a_way_out_that_sends_nothing_twice(m: Any) -> None:
+    """Tried as it is it pays for nothing; as recorded it goes on, through crashes, and ends with what was answered."""
+    for second in range(20):
+        lab = deployed(m)
+        paid = len(lab.world.paid)
+        for _ in range(5):
+            with pytest.raises(m.StepDiverged):
+                lab.journal.run(lab.agent, "r")
+        assert (paid, 1) == (len(lab.world.paid), len(lab.world.effects))
+        lab.journal.resume("r", recorded=True)
+        if second:
+            lab.world.plan[lab.world.ticks + second] = lab.crash
+        assert "completed" == lab.serve().status
+        lab.judge()
+        assert 1 == len(lab.world.effects)
+        assert "answer 0 to q1" == lab.store.state("r").output["output"][0]
+        if not second:
+            assert paid + 1 == len(lab.world.paid)
+
+
+@rule  # engine.md C13
+def test_recorded_answers_go_by_the_order_of_asking(m: Any) -> None:
+    """An equal request gets its own answer, any other the first that is left; when none is left it is asked anew."""
+    version = [1]
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            asks = {1: ["q1", "q2", "q3"], 2: ["q2", "new", "q3", "q4"]}[version[0]]
+            got = [run.model("m", {"q": q}, lab.model) for q in asks]
+            if version[0] == 1:
+                raise KeyboardInterrupt
+            return got
+
+    lab = bench(m, agent)
+    with pytest.raises(KeyboardInterrupt):
+        lab.journal.run(lab.agent, "r")
+    with pytest.raises(m.PlanChanged):
+        lab.journal.run(lambda run: run.do("two", list), "r")
+    lab.journal.resume("r", recorded=True)
+    version[0] = 2
+    expected = ["answer 0 to q2", "answer 0 to q1", "answer 0 to q3", "answer 0 to q4"]
+    assert expected == lab.serve().output["output"] and 4 == len(lab.world.paid)
+
+
+@rule  # engine.md C13
+def test_what_is_recorded_holds_for_its_attempt_alone(m: Any) -> None:
+    """A step that fails asks anew; and only a run that code has stopped in a step can go on as recorded."""
+    lab = deployed(m)
+    with pytest.raises(m.Refused):
+        lab.journal.resume("r", recorded=True)
+    with pytest.raises(m.StepDiverged):
+        lab.journal.run(lab.agent, "r")
+    lab.journal.resume("r", recorded=True)
+
+    def body(run: Any) -> Any:
+        got = run.model("m3", {"q": "q3"}, lab.model)
+        use(run, lab, "unsafe", 0)
+        if run.state.step["attempt"] == 1:
+            raise ValueError
+        return got
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            return run.do("a", lambda: body(run))
+        return run.do("a", lambda: body(run))
+
+    assert "answer 0 to q3" == lab.journal.run(agent, "r").output["output"]
+    assert 1 == len(lab.world.effects)
+    with pytest.raises(m.Refused):
+        lab.journal.resume("r", recorded=True)
+
+
+@rule  # engine.md V11
+def test_a_step_that_is_given_up_is_tried_anew(m: Any) -> None:
+    """Its failure is told to nobody; what it sent stays known, and is sent again only if it is asked for otherwise."""
+    for x, effects in ((0, 1), (7, 2)):
+        lab = deployed(m)
+        with pytest.raises(m.StepDiverged):
+            lab.journal.run(lab.agent, "r")
+        lab.journal.abandon("r")
+        assert "queued" == lab.store.state("r").status and lab.store.state("r").redo == "a"
+        (sent,) = lab.world.effects
+        lab.agent = lambda run, x=x: run.do("a", lambda: use(run, lab, "unsafe", x))
+        assert "completed" == lab.serve().status
+        assert effects == len(lab.world.effects) and sent == lab.world.effects[0]
+
+
+@rule  # engine.md V11
+def test_only_an_open_step_that_nobody_is_at_work_in_is_given_up(m: Any) -> None:
+    """Queued, waiting, or left by a dead owner; not with a living owner, between steps, or after the end."""
+    lab = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", args={"x": 3}), use(run, lab, "keyed")]))
+
+    def refused() -> None:
+        with pytest.raises(m.Refused):
+            lab.journal.abandon("r")
+
+    lab.journal.start("r")
+    refused()
+    lab.journal.run(lab.agent, "r")
+    lab.journal.abandon("r")
+    refused()
+    crash_at(lab, "after step.started")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    refused()
+    lab.disown("r")
+    lab.journal.abandon("r")
+    assert ("queued", None) == (lab.store.state("r").status, lab.store.state("r").step)
+    assert "completed" == lab.serve().status
+    assert 3 == lab.events("step.started")[-1].data["attempt"]
+    refused()
+
+
 @rule  # engine.md X9
 def test_a_cancel_beats_a_run_that_stands_still(m: Any) -> None:
     """Whoever runs it next ends it, and the agent isn't called."""
@@ -2348,6 +2480,75 @@ def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
 
     tool: Any = None
     struck_everywhere(make, in_order)
+
+
+@rule  # engine.md C10
+def test_what_was_not_heard_is_told_once(m: Any) -> None:
+    """An equal call behind that is another, in whichever step it was told; whatever the agent had heard before."""
+    for policy, asks_again in (("unsafe", True), ("unsafe", False), ("keyed", False)):
+        ends = ["never", "ok"]
+
+        def heard(run: Any) -> str:
+            try:
+                return call(run)
+            except (m.CallFailed, m.CallOutcomeUnknown):
+                return "failed"
+
+        def first(run: Any, asks_again: bool = asks_again) -> Any:
+            heard(run)
+            use(run, lab, "idempotent", 2)
+            return heard(run) if asks_again else "not asked"
+
+        def agent(run: Any) -> Any:
+            told = [run.do("a", lambda: first(run))]
+            run.ask("go on?", args={"x": 3})
+            return told + [run.do(name, lambda: heard(run)) for name in "bc"]
+
+        lab = bench(m, agent)
+        call = sent(lab, policy, on_unknown="fail")
+        lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+        lab.nature = lambda tool, x, n, ends=ends: "ok" if tool == "idempotent" else (ends or ["ok"]).pop(0)  # type: ignore[method-assign, misc]
+        if asks_again:
+            crash_at(lab, "before effect", 2)
+            with suppress(m.Crash):
+                lab.journal.run(agent, "r")
+            lab.died("r", "before effect")
+        else:
+            assert "waiting" == lab.journal.run(agent, "r").status
+        (id,) = lab.store.state("r").unresolved()
+        lab.journal.resolve("r", id, "happened", "by hand")
+        output = lab.serve().output["output"]
+        assert (["by hand", "sent", "sent"] if asks_again else ["not asked", "by hand", "sent"]) == output
+
+
+@rule  # engine.md C10
+def test_a_call_of_its_own_on_record_comes_before_one_of_another_step(m: Any) -> None:
+    """A step that failed behind its call is told its result again, though nobody knows of an equal call elsewhere."""
+    ends, fails = ["ok", "lost"], [True]
+
+    def first(run: Any) -> Any:
+        done = call(run)
+        if fails:
+            fails.clear()
+            raise ValueError
+        return done
+
+    def second(run: Any) -> str:
+        with pytest.raises(m.CallOutcomeUnknown):
+            call(run)
+        return "unknown"
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            run.do("own", lambda: first(run))
+        return [run.do("other", lambda: second(run)), run.do("own", lambda: first(run))]
+
+    lab = bench(m, agent)
+    call = sent(lab, on_unknown="fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    lab.nature = lambda tool, x, n: ends.pop(0)  # type: ignore[method-assign]
+    assert {"output": ["unknown", "sent"]} == lab.serve().output
+    assert ([], 2) == (lab.events("tool.adopted"), len(lab.events("tool.started")))
 
 
 @rule  # engine.md C10
