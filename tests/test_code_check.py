@@ -347,7 +347,7 @@ def some_lives(lab: Any, lives: int, run_id: str = "r") -> None:
         lab.serve(run_id, most=lives)
 
 
-@settings(max_examples=int(os.environ.get("EXAMPLES", "200")))
+@settings(max_examples=int(os.environ.get("EXAMPLES", "100")))
 @given(STRUCK, st.sampled_from(["retry", "restart", "fork"]))
 def test_unchanged_code_passes(struck, link):
     """Random agents, killed twice: completed, failed, waiting and half-way runs, and what goes on from them."""
@@ -370,7 +370,7 @@ def test_unchanged_code_passes(struck, link):
         product.close()
 
 
-@settings(max_examples=int(os.environ.get("EXAMPLES", "60")))
+@settings(max_examples=int(os.environ.get("EXAMPLES", "30")))
 @given(STRUCK, st.sampled_from([AsyncInParts, Together]))
 def test_unchanged_asyncio_code_passes(struck, journal):
     """The same of asyncio agents, whose calls are in flight together."""
@@ -391,7 +391,7 @@ def test_unchanged_asyncio_code_passes(struck, journal):
         product.close()
 
 
-@settings(max_examples=int(os.environ.get("EXAMPLES", "60")))
+@settings(max_examples=int(os.environ.get("EXAMPLES", "30")))
 @given(programs(calm=True), st.integers(1, 200), st.integers(1, 6))
 def test_changed_calls_are_found(program, first, lives):
     """Of a random agent the args of one call are changed: where it was made, the check says so."""
