@@ -398,7 +398,7 @@ def test_fields_equal_or_refused(cls, rng, data):
 def test_a_field_whose_name_is_no_text_is_refused():
     """An object of an event has the fields that it has, whatever is put in beside them."""
     with pytest.raises(InvalidArgument, match="unknown field '0'"):
-        body_of(e.RunQueued("demo", None, budget={0: 1}))
+        body_of(e.RunQueued("demo", None, budget={0: 1}))  # type: ignore[dict-item]  # as a user may
 
 
 # --- ids, names, times ------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ def test_calls_of_a_gather_that_fail_are_told_to_each() -> None:
 
     async def agent(run: Any) -> Any:
         async with run.step("s"):
+            got = list[Any]()
             for _ in range(2):
                 got = await asyncio.gather(*(run.call(told, x=x) for x in "AB"), return_exceptions=True)
             return [

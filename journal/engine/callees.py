@@ -346,7 +346,8 @@ def parts_of(request: Json) -> dict[str, Any]:
 def _elements(value: Json) -> Any:
     if not isinstance(value, list):
         return _short_digest(value)
-    first, rest = value[:request_parts_max], value[request_parts_max:]
+    parts = cast("list[object]", value)
+    first, rest = parts[:request_parts_max], parts[request_parts_max:]
     return [*map(_short_digest, first), *([_short_digest(rest)] if rest else [])]
 
 

@@ -500,8 +500,9 @@ def tool(
         if text == "":  # pyright: ignore[reportUnnecessaryComparison] - callers aren't all typed
             raise InvalidArgument(f"{given}: it is empty; leave it out where there is none")
     how = {given: value for given, value in how.items() if (given, value) != ("key", None)}
-    if isinstance(how.get("not_sent"), type | list):
-        how["not_sent"] = tuple(how["not_sent"]) if isinstance(how["not_sent"], list) else (how["not_sent"],)
+    classes: Any = how.get("not_sent")
+    if isinstance(classes, type | list):
+        how["not_sent"] = tuple(cast("list[object]", classes)) if isinstance(classes, list) else (classes,)
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
         chosen = ("idempotent" if read_only else "unsafe") if policy is None else policy

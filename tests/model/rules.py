@@ -2483,6 +2483,45 @@ def test_the_oldest_of_equal_calls_is_taken_over_first(m: Any) -> None:
 
 
 @rule  # engine.md C10
+def test_what_was_not_heard_is_told_once(m: Any) -> None:
+    """An equal call behind that is another, in whichever step it was told; whatever the agent had heard before."""
+    for policy, asks_again in (("unsafe", True), ("unsafe", False), ("keyed", False)):
+        ends = ["never", "ok"]
+
+        def heard(run: Any) -> str:
+            try:
+                return call(run)
+            except (m.CallFailed, m.CallOutcomeUnknown):
+                return "failed"
+
+        def first(run: Any, asks_again: bool = asks_again) -> Any:
+            heard(run)
+            use(run, lab, "idempotent", 2)
+            return heard(run) if asks_again else "not asked"
+
+        def agent(run: Any) -> Any:
+            told = [run.do("a", lambda: first(run))]
+            run.ask("go on?", args={"x": 3})
+            return told + [run.do(name, lambda: heard(run)) for name in "bc"]
+
+        lab = bench(m, agent)
+        call = sent(lab, policy, on_unknown="fail")
+        lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+        lab.nature = lambda tool, x, n, ends=ends: "ok" if tool == "idempotent" else (ends or ["ok"]).pop(0)  # type: ignore[method-assign, misc]
+        if asks_again:
+            crash_at(lab, "before effect", 2)
+            with suppress(m.Crash):
+                lab.journal.run(agent, "r")
+            lab.died("r", "before effect")
+        else:
+            assert "waiting" == lab.journal.run(agent, "r").status
+        (id,) = lab.store.state("r").unresolved()
+        lab.journal.resolve("r", id, "happened", "by hand")
+        output = lab.serve().output["output"]
+        assert (["by hand", "sent", "sent"] if asks_again else ["not asked", "by hand", "sent"]) == output
+
+
+@rule  # engine.md C10
 def test_a_call_of_its_own_on_record_comes_before_one_of_another_step(m: Any) -> None:
     """A step that failed behind its call is told its result again, though nobody knows of an equal call elsewhere."""
     ends, fails = ["ok", "lost"], [True]
