@@ -212,7 +212,7 @@ def body(run: Run, ops: list[Any], attempt: int) -> int:
                 for outcome in run.parallel([(TOOLS[name], args(run, name, x)) for name, x in calls]):
                     run.message("tool", str(outcome))
             case "ask", x:
-                run.message("user", told(run.ask, "ok?", x=x))
+                run.message("user", told(run.ask, "ok?", args={"x": x}))
     return len(run.state.messages)
 
 
