@@ -50,12 +50,12 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "resolve": ("answers:resolve", "Say what became of a call of which nobody knows."),
         "signal": ("answers:signal", "Send a message to a run."),
         "cancel": ("moves:cancel", "Stop a run."),
+        "abandon-step": ("moves:abandon_step", "Give up the open attempt of a run's step; it is tried anew."),
         "retry": ("moves:retry", "Queue a run that goes on from one that has failed or was cancelled."),
         "restart": ("moves:restart", "Queue a run that begins anew with what its line was queued with."),
         "fork": ("moves:fork", "Queue a run that goes on from a place in another one, beside it."),
     },
     "Check": {
-        "check": ("check:check", "Check that today's code can go on with stored runs."),
         "audit": ("audit:audit", "Find what is wrong or unsafe in a run, and say what to do."),
         "verify": ("audit:verify", "Check every hash and link of the log."),
         "doctor": ("audit:doctor", "Check this place: engine, file, settings, what recovery needs."),

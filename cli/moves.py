@@ -1,13 +1,20 @@
-"""`runjournal cancel`, `retry`, `restart`, `fork`: stop a run, or go on from it as a new one."""
+"""`runjournal cancel`, `abandon-step`, `retry`, `restart`, `fork`: stop a run, give up a part of it, or go on anew."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .acts import EXITS, WHOLE, Act, act_options, acting
+from runjournal.log.limits import show_args_chars_max, show_rows_max
+
+from .acts import EXITS, WHOLE, Act, Desk, act_options, acting
 from .app import App, command, pass_app
+from .safe import line
+
+if TYPE_CHECKING:
+    from runjournal.sent import SentCall
 
 _new_id = click.option(
     "--new-run-id",
@@ -39,8 +46,25 @@ def cancel(app: App, run: str, *, mode: str, act: Act) -> int:
     when: Literal["after_step", "now"] = "now" if mode == "now" else "after_step"
     with acting(app, act) as desk:
         name = desk.name(run)
+        sent = desk.journal.sent(name)
         desk.journal.cancel(name, act.reason or "", when)
-        return desk.told(name)
+        return _told(desk, name, sent)
+
+
+@command(
+    "abandon-step",
+    epilog=f"{WHOLE}\n\n{EXITS}",
+    examples=[("runjournal abandon-step report-42", "its step is tried anew, by today's code")],
+)
+@click.argument("run")
+@act_options
+@pass_app
+def abandon_step(app: App, run: str, *, act: Act) -> int:
+    """Give up the open attempt of the step of a run that nobody owns; what it has sent can be sent again."""
+    with acting(app, act) as desk:
+        name = desk.name(run)
+        sent = desk.journal.abandon_step(name, reason=act.reason or "")
+        return _told(desk, name, sent)
 
 
 @command(
@@ -76,9 +100,10 @@ def retry(app: App, run: str, *, again: tuple[str, ...], new_run_id: str | None,
 def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
     """Queue a new run that begins anew with what its line was queued with."""
     with acting(app, act) as desk:
-        new = desk.journal.restart(desk.name(run), new_run_id=new_run_id)
+        name = desk.name(run)
+        new = desk.journal.restart(name, new_run_id=new_run_id)
         desk.note(new)
-        return desk.told(new)
+        return _told(desk, new, desk.journal.sent(name))
 
 
 @command(
@@ -94,6 +119,23 @@ def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
 def fork(app: App, run: str, *, at: int | None, new_run_id: str | None, act: Act) -> int:
     """Queue a new run, of its own, that goes on behind a step of another one. What that has sent it may send again."""
     with acting(app, act) as desk:
-        new = desk.journal.fork(desk.run_id(run) if at else desk.name(run), at, new_run_id=new_run_id)
+        name = desk.run_id(run) if at else desk.name(run)
+        new = desk.journal.fork(name, at, new_run_id=new_run_id)
         desk.note(new)
-        return desk.told(new)
+        return _told(desk, new, desk.journal.sent(name))
+
+
+def _told(desk: Desk, name: str, sent: Sequence[SentCall]) -> int:
+    """Say what was appended; and what was sent, for it can be sent again."""
+    from runjournal.projections.status import reference
+
+    from .describe import value
+
+    if sent:
+        desk.app.say("what it has sent can be sent again by a new attempt or a new run:")
+    for call in sent[:show_rows_max]:
+        known = "it has happened" if call.known else "nobody knows whether it has happened"
+        desk.app.say(f"  {line(call.tool)} {value(call.args, show_args_chars_max)}: {known}")
+    if len(sent) > show_rows_max:
+        desk.app.say(f"  … {len(sent) - show_rows_max} more")
+    return desk.told(name, sent=[call._asdict() | {"args": reference(call.args)} for call in sent])

@@ -149,16 +149,22 @@ def _code(ran: RanOn) -> int:
     examples=[
         ("runjournal resume report-42 --agent agents:report", "try a run again that the code of before has stopped"),
         ("runjournal resume report-42 --reason 'the prompt is mended'", "free it for whoever runs it next"),
+        (
+            "runjournal resume report-42 --recorded --agent agents:report",
+            "its prompt was changed: by what is on record",
+        ),
     ],
 )
 @click.argument("run")
 @agent_option(required=False)
+@click.option("--recorded", is_flag=True, help="With the answers that its step has, whatever is asked.")
 @act_options
 @pass_app
-def resume(app: App, run: str, *, agent: str | None, act: Act) -> int:
+def resume(app: App, run: str, *, agent: str | None, recorded: bool, act: Act) -> int:
     """Get a run going that stands still: today's code has stopped it, or it doesn't get on.
 
-    With --agent it is run here, too; so is one that would go on without being resumed.
+    With --agent it is run here, too; so is one that would go on without being resumed. With --recorded a prompt that
+    has changed asks and sends nothing twice: the step goes on with what is on record of it.
     """
     from runjournal.writing.appender import Appender
 
@@ -168,16 +174,16 @@ def resume(app: App, run: str, *, agent: str | None, act: Act) -> int:
     if named is None or act.dry_run:
         with acting(app, act) as desk:
             name = desk.name(run)
-            if named is None or _stands(desk.journal, name, named):
-                desk.journal.resume(name, reason=act.reason or "")
+            if named is None or recorded or _stands(desk.journal, name, named):
+                desk.journal.resume(name, recorded=recorded, reason=act.reason or "")
             else:
                 claimed(desk, named, newest(desk.journal, name))
                 desk.note(name)
             return desk.told(name)
     with opened(app, act.by, Appender, create=False) as journal:
         name = whole_id(journal, run)
-        if _stands(journal, name, named):
-            journal.resume(name, reason=act.reason or "")
+        if _stands(journal, name, named) or recorded:
+            journal.resume(name, recorded=recorded, reason=act.reason or "")
         else:
             note(journal, name, act.reason)
         return told(app, ran_on(journal, named, newest(journal, name)))

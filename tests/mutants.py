@@ -906,6 +906,39 @@ OURS: Final = (
     Mutant("an older run is gone on from", "go_on", "newest not in (None, of)", "False", LINES),
     Mutant("any agent runs any run", "Runner.check_kind", "known != kind", "False", LINES),
     Mutant("a failed run is never gone on from", "journal:begin", "retry and", "False and", LINES),
+    Mutant(
+        "what is recorded is forgotten in a crash", "Steps.on_started", "again.recorded if again else False", "False"
+    ),
+    Mutant("what is recorded holds for ever", "Steps.on_started", "again.recorded if again else False", "True", STANDS),
+    Mutant("a changed question has no answer", "Caller.request", "if recorded", "if False"),
+    Mutant("any answer is as good as another", "Caller._next_recorded", "[:1]", "[-1:]"),
+    Mutant("an answer is given twice", "Caller._next_recorded", "and key not in entry.asked", ""),
+    Mutant(
+        "a run goes on as recorded that code hasn't stopped", "_may_decide", 'facts.stands != "code"', "False", STATUSES
+    ),
+    Mutant(
+        "an owner gives its step up", "_owner_may", "isinstance(event, e.StepFailed) and event.left", "False", STATUSES
+    ),
+    Mutant("a step that was given up is told of", "Steps.on_failed", "if event.left:", "if False:"),
+    Mutant(
+        "a step is given up under its owner",
+        "abandon_step",
+        "not owner.gone(head, log.ownership.process, log.clock)",
+        "False",
+        STANDS,
+    ),
+    Mutant("a run whose step was given up is never run", "_may_requeue", "not scene.facts().between_steps", "True"),
+    Mutant(
+        "code that was stopped is what gave the step up",
+        "RunState.on_step_failed",
+        "proven=not event.left",
+        "",
+        STANDS,
+    ),
+    Mutant(
+        "what did nothing was sent", "sent_by", "found.items() if call.known or maybe[call_id]", "found.items()", STANDS
+    ),
+    Mutant("what only looks was sent", "sent_by", "if call.policy not in EFFECT_FREE", "", STANDS),
     Mutant("all stops are remembered", "Status.on_waiting", "[-stopped_codes_max:]", "", STANDS),
     Mutant(
         "a run that doesn't get on is tried once too often",

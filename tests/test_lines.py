@@ -117,7 +117,7 @@ def test_answers_are_about_exactly_one_run(journal: Journal) -> None:
     """A retry asks the same question under the same id: a yes to the first run isn't one to the second."""
 
     def agent(run: Any) -> Any:
-        return run.ask("pay?", cents=7)
+        return run.ask("pay?", args={"cents": 7})
 
     with pytest.raises(RunWaiting) as asked:
         journal.run(agent, run_id="bill")
@@ -249,7 +249,7 @@ def test_two_approvers(two: list[Journal]) -> None:
     """The first answer counts, the other one is told so; there is one on record."""
 
     def agent(run: Any) -> Any:
-        return run.ask("pay?", cents=7)
+        return run.ask("pay?", args={"cents": 7})
 
     for number in range(RACES):
         run_id = f"r{number}"

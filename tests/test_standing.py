@@ -19,6 +19,8 @@ from runjournal.looking.standing import KINDS
 from runjournal.runner import agent_path
 
 AGENTS = """
+from pathlib import Path
+
 from runjournal import tool
 
 
@@ -38,6 +40,22 @@ def asks(run):
 def mails(run):
     with run.step("s"):
         return mail("ada")
+
+
+def prompted(run):
+    with run.step("s"):
+        answer = run.model("m", {"prompt": Path("prompt").read_text()}, lambda request: {"to": "ada"})
+        post(answer["to"])
+        if Path("dies").exists():
+            raise KeyboardInterrupt
+    return "done"
+
+
+@tool
+def post(to):
+    with Path("posted").open("a") as file:
+        file.write(to)
+    return "post-1"
 """
 R = "run-1"
 ERROR = {"type": "Boom", "message": "no number"}
@@ -282,11 +300,10 @@ def test_only_an_agent_that_is_found_again_is_named() -> None:
 
     def inner() -> None: ...
 
-    alias = type(sys)("standing_alias")
-    named = Journal.open
+    others: list[Any] = [inner, lambda: None, type(sys)("standing_alias"), Journal.open]
     assert f"{__name__}:holding" == agent_path(holding)
     assert "runjournal.logbook:Logbook.close" == agent_path(Logbook.close)
-    assert [None] * 4 == [agent_path(each) for each in (inner, lambda: None, alias, named)]
+    assert [None] * 4 == [agent_path(each) for each in others]
 
 
 def test_a_run_and_a_store_that_are_missing(place: Path) -> None:
@@ -342,3 +359,59 @@ def test_explain_writes_nothing(place: Path) -> None:
     before = store.read_bytes()
     typed(store, "explain", R)
     assert before == store.read_bytes()
+
+
+@pytest.fixture
+def diverged(place: Path) -> Path:
+    """A run whose process died in a step that has asked a model and sent something, and whose prompt was changed."""
+    Path("prompt").write_text("say to whom")
+    Path("dies").touch()
+    words = ["--agent", "standing_agents:prompted", "--run-id", R]
+    typed(place / "runjournal.db", "run", *words, code=130)
+    Path("prompt").write_text("say it in one word")
+    Path("dies").unlink()
+    typed(place / "runjournal.db", "run", *words, code=3)
+    return place / "runjournal.db"
+
+
+def test_a_changed_prompt_has_ways_out(diverged: Path) -> None:
+    """`explain` prints each: with what is on record, anew, as a fork, an end; each moves the run."""
+    found = json.loads(typed(diverged, "explain", R, "-o", "json").stdout)
+    assert "code" == found["stands"]
+    verbs = [shlex.split(way["command"])[3] for way in found["ways"]]
+    assert ["resume", "resume", "abandon-step", "fork", "cancel"] == verbs
+    before = position(diverged)
+    for way in found["ways"][1:]:
+        copy = diverged.with_name("copy.db")
+        copy.unlink(missing_ok=True)
+        with Journal.open(diverged) as journal:
+            journal.backup(copy)
+        typed(copy, *shlex.split(way["command"])[3:])
+        assert way["moves"] == (position(copy) > before)
+
+
+def test_what_is_on_record_sends_nothing_twice(diverged: Path) -> None:
+    """`resume --recorded` goes on with the answers that the step has, and the run completes with one effect."""
+    line = json.loads(typed(diverged, "explain", R, "-o", "json").stdout)["ways"][1]["command"]
+    assert "--recorded" in line
+    assert '"done"\n' == typed(diverged, *shlex.split(line)[3:]).stdout
+    assert "ada" == Path("posted").read_text()
+
+
+@pytest.mark.parametrize("verb", ["abandon-step", "cancel", "fork"])
+def test_what_was_sent_is_said(diverged: Path, verb: str) -> None:
+    """Who gives up a step or a run is told what it has sent, since that can be sent again; a dry run says it, too."""
+    for dry in (["--dry-run"], []):
+        done = typed(diverged, verb, R, *dry)
+        assert "what it has sent can be sent again by a new attempt or a new run:" in done.stderr
+        assert '  post {"to": "ada"}: it has happened' in done.stderr
+    copy = json.loads(typed(diverged, "fork", R, "--dry-run", "-o", "json").stdout)
+    assert [("post", {"to": "ada"}, True)] == [(each["tool"], each["args"], each["known"]) for each in copy["sent"]]
+
+
+def test_a_step_is_abandoned_and_tried_anew(diverged: Path) -> None:
+    """It is free, and today's code does its step again; a run without an open step has none to give up."""
+    typed(diverged, "abandon-step", R, "--reason", "the prompt is new")
+    assert '"done"\n' == typed(diverged, "resume", R, "--agent", "standing_agents:prompted").stdout
+    said = typed(diverged, "abandon-step", R, code=5).stderr
+    assert "has no step to give up: it is completed" in said

@@ -335,6 +335,27 @@ def test_a_step_that_is_given_up_says_what_it_has_sent(journal: AsyncJournal) ->
         journal.abandon_step("s")
 
 
+def test_to_give_a_step_up_proves_no_code(journal: AsyncJournal, deploy: Deploys) -> None:
+    """The code that was stopped isn't the code that the run got on with: its renamed `do` is stopped as before."""
+    made = []
+    do = "def agent(run):\n    run.do('charge', lambda: make())\n"
+    text = f"{do}    with run.step('s'):\n        raise KeyboardInterrupt\n"
+
+    def make() -> None:
+        made.append(mail("ann"))
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(deploy(text, make=make), run_id="r")
+    renamed = deploy(text.replace("'charge'", "'pay'"), make=make)
+    with pytest.raises(PlanChanged):
+        journal.run(renamed, run_id="r")
+    journal.abandon_step("r")
+    for _ in range(2):
+        with pytest.raises(PlanChanged, match="step pay is new, and charge"):
+            journal.run(renamed, run_id="r")
+    assert ["sent to ann"] == made
+
+
 def test_no_step_is_given_up_behind_its_owner(journal: AsyncJournal) -> None:
     """Its owner is at work in it: it is cancelled instead. Nor of a run that has ended."""
     heard: list[str] = []

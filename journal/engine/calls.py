@@ -288,8 +288,8 @@ class Caller:
     def _next_recorded(self, entry: Entry) -> list[str]:
         """The first of the recorded requests, in the order of asking, that hasn't been asked for again."""
         calls = self.core.state.calls.of_step(entry.step)
-        left = {call.place: key for key, call in calls.items() if call.began and call.place and key not in entry.asked}
-        return [left[min(left)]] if left else []
+        left = [key for key, call in calls.items() if call.began and call.place and key not in entry.asked]
+        return sorted(left, key=lambda key: calls[key].place)[:1]
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
         """Return the id of a call or a question: equal ones are told apart by n."""

@@ -72,9 +72,9 @@ class Stand:
         error = self.state.status.error
         return f"{error['type']}: {error['message']}" if error else ""
 
-    def go_on(self, verb: str, why: str, *, moves: bool = True) -> Way:
+    def go_on(self, verb: str, why: str, *, options: str = "", moves: bool = True) -> Way:
         """Return the way of having it run here: `resume` or `recover`, with its agent."""
-        return Way(why, command(verb, self.run_id, options=f"--agent {shlex.quote(self.agent)}"), moves)
+        return Way(why, command(verb, self.run_id, options=f"{options}--agent {shlex.quote(self.agent)}"), moves)
 
     def do(self, verb: str, why: str, *args: str, options: str = "", moves: bool = True) -> Way:
         """Return the way of another command on the run."""
@@ -200,7 +200,19 @@ def _failed(stand: Stand) -> Iterable[Way]:
 
 def _code(stand: Stand) -> Iterable[Way]:
     yield stand.go_on("resume", "try it with today's code, once that asks again for what is on record")
+    if stand.state.steps.open is not None:
+        recorded = "go on with the answers on record in its step, whatever today's code asks: nothing is sent twice"
+        yield stand.go_on("resume", recorded, options="--recorded ")
     yield from _answers(stand)
+    yield from _given_up(stand)
+
+
+def _given_up(stand: Stand) -> Iterable[Way]:
+    """The ways that give up what the open step has done, and the whole run."""
+    if stand.state.steps.open is not None:
+        step = stand.state.steps.open.id
+        yield stand.do("abandon-step", f"try step {step} anew, by today's code; what it has sent can be sent again")
+    yield stand.do("fork", "a new run behind the last step that is complete; what was sent since can be sent again")
     yield from _ends(stand)
 
 
@@ -332,7 +344,7 @@ KINDS: Final[tuple[StandingKind, ...]] = (
         "recoveries",
         lambda s: s.state.stands == "recoveries",
         lambda s: f"{STANDSTILLS['recoveries']}: {s.state.status.why}",
-        lambda s: [s.go_on("resume", "once what ends its process is mended"), *_ends(s)],
+        lambda s: [s.go_on("resume", "once what ends its process is mended"), *_given_up(s)],
     ),
     StandingKind(
         "answers",

@@ -378,7 +378,7 @@ def an_op(run: Run, op: list[Any]) -> None:
         case "signals", _:
             run.message("user", run.signals())
         case "ask", x:
-            run.message("user", told(run.ask, "ok?", key=x, x=x))
+            run.message("user", told(run.ask, "ok?", args={"x": x}, key=x))
 
 
 def in_thread(run: Run, number: int, calls: list[Any], said: dict[int, Any]) -> None:
