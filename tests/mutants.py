@@ -288,9 +288,8 @@ TWINS: Final = (
         "Calls.on_started",
         "call.said = call.settled = False",
         "call.said = False",
-        VERDICT,
     ),
-    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass"),
+    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass", VERDICT),
     Mutant(
         "what an agent was told answers a question", "RunState.answered", "call.said or", 'call.status == "unknown" or'
     ),

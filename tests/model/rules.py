@@ -2385,6 +2385,27 @@ def test_a_call_that_is_told_is_settled(m: Any) -> None:
     assert 3 == len({event.data["call_id"] for event in lab.events("tool.started")})
 
 
+@rule  # engine.md H16
+def test_a_call_that_was_settled_is_told_of_again_when_it_is_lost_again(m: Any) -> None:
+    """In one step it is the same call: each attempt that proves nothing is told once, and only an ask sends another."""
+
+    def body(run: Any) -> list[str]:
+        heard = []
+        for _ in range(3):
+            try:
+                heard.append(call(run))
+            except m.CallOutcomeUnknown:
+                heard.append("unknown")
+        return heard
+
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)), {("unsafe", 1): ["lost"] * 9})
+    call = sent(lab, on_unknown="tell")
+    lab.nature = lambda tool, x, n: "ok" if len(lab.events("tool.started")) == 3 else "lost"  # type: ignore[method-assign]
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    assert {"output": ["unknown", "unknown", "sent"]} == lab.serve().output
+    assert [1, 2, 3] == [event.data["attempt"] for event in lab.events("tool.started")]
+
+
 @rule  # engine.md C10
 def test_the_documented_loop_sends_nothing_twice(m: Any) -> None:
     """A turn tells the model what failed, the model asks again in the next turn: it is the same call."""
