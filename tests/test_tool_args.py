@@ -6,6 +6,7 @@ import pytest
 
 from runjournal import KEY, AsyncJournal, CallFailed, Journal, Tx, tool
 from runjournal.engine import failures as f
+from runjournal.log import events as e
 
 SENT: list[object] = []
 
@@ -75,7 +76,7 @@ def test_the_words_name_what_there_is_what_is_missing_and_what_is_unknown(called
     told: list[str] = []
     with Journal.open("memory:") as journal:
         journal.run(agent, run_id="r")
-        assert ["anything"] == [record.event.tool for record in journal.events("r") if record.type == "tool.started"]
+        assert ["anything"] == [x.event.tool for x in journal.events("r") if isinstance(x.event, e.ToolStarted)]
     assert 1 == len(set(told))
     assert told[0].startswith(f"TypeError: {called.name} can't be called so: ")
     assert told[0].endswith(words)
