@@ -1,6 +1,7 @@
 """Args that a tool doesn't take: whoever made them, a language model as a rule, is told how to mend them."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,9 @@ def book(tx: Tx, cents: int) -> None:
 @tool
 def nothing() -> None:
     SENT.append(None)
+
+
+untyped: Any = mail  # as a model calls it
 
 
 class Mailer:
@@ -88,9 +92,9 @@ def test_the_same_in_an_asyncio_agent():
     async def agent(run):
         async with run.step("a"):
             with pytest.raises(CallFailed, match="'to', 'body' is missing"):
-                await run.call(mail)
+                await run.call(untyped)
             with pytest.raises(CallFailed, match="'to', 'body' is missing"):
-                await mail()
+                await untyped()
             wrong, right = await run.parallel([(mail, {"to": "ada"}), (anything, {})])
             assert ("CallFailed", "() {}") == (type(wrong).__name__, right)
 
@@ -102,7 +106,7 @@ def test_outside_a_step_it_is_the_mistake_that_counts():
     """A call outside any step is NotInStep, whatever its args: a mistake in the code, not of a model."""
     with Journal.open("memory:") as journal:
         with pytest.raises(f.NotInStep):
-            journal.run(lambda run: run.call(mail), run_id="r")
+            journal.run(lambda run: run.call(untyped), run_id="r")
         with pytest.raises(f.NotInStep):
             journal.run(lambda run: run.parallel([(mail, {})]), run_id="r")
 
