@@ -56,7 +56,6 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "fork": ("moves:fork", "Queue a run that goes on from a place in another one, beside it."),
     },
     "Check": {
-        "check": ("check:check", "Check that today's code can go on with stored runs."),
         "audit": ("audit:audit", "Find what is wrong or unsafe in a run, and say what to do."),
         "verify": ("audit:verify", "Check every hash and link of the log."),
         "doctor": ("audit:doctor", "Check this place: engine, file, settings, what recovery needs."),

@@ -226,6 +226,9 @@ CASES = [
     case("B32", "ls --status gone", 2, "status: expected one of queued, running", "got 'gone'"),
     case("B33", "ls --tag team", 2, "--tag: expected KEY=VALUE, got team"),
     case("B34", "ls --since soon", 2, "--since: expected 30m, 2h, 3d or a date", "got soon"),
+    case("B36", "cancel @last", 2, "expected the whole id of a run, got @last; if you mean alpha-", ", type that"),
+    case("B37", "run --agent nowhere:report", 2, "--agent: no module nowhere in ", ", nor on Python's path"),
+    case("B38", "signal alpha-1 paid --payload {1", 2, "'--payload': expected JSON, got {1 (", "quotes of its own"),
     # An export, read.
     case("B40", "--db new.db import jsonl none", 1, "none: No such file or directory", "check the path", new=True),
     case("B41", "--db new.db import jsonl .", 1, ".: Is a directory", "expected a file", new=True),
@@ -754,7 +757,7 @@ def test_every_row_is_tested():
     rows = {match[1]: [cell.strip() for cell in match[2].split("|")] for match in ROW.finditer(DOCUMENT.read_text())}
     source = Path(__file__).read_text(encoding="utf-8")
     functions = {name.upper() for name in re.findall(r"def test_(b\d+)_", source)}
-    calls = set(re.findall(r'\("(B9\d)", lambda', source))
+    calls = set(re.findall(r'\("(B(?:9|11)\d)", lambda', source))
     assert set(rows) == {row.id for row in CASES} | functions | set(VALUES) | calls
     assert {row.id: str(row.code) for row in CASES} == {row.id: rows[row.id][2].split()[0] for row in CASES}
     classes = {row: rows[row][2].strip("`") for row in VALUES}

@@ -100,17 +100,17 @@ def test_a_run_that_has_ended_asks_for_no_approval(journal: Journal) -> None:
 
 
 def test_a_call_in_flight_is_no_question() -> None:
-    """While the owner lives nobody is asked about its calls, but about what it asks for in a task beside them."""
+    """While the owner lives nobody is asked about its calls."""
     seen = list[list[OpenQuestion]]()
 
     @tool
     def send(to: str) -> None:
-        seen.append(journal.questions())
+        seen.append(own.questions())
 
-    with Journal.open("memory:") as journal:
-        journal.run(lambda run: run.do("s", send, "ada"), run_id="r")
+    with Journal.open("memory:") as own:
+        own.run(lambda run: run.do("s", send, "ada"), run_id="r")
         assert [[]] == seen
-        assert [] == journal.questions("r")
+        assert [] == own.questions("r")
 
 
 def test_a_wait_says_what_is_asked(journal: Journal, clock: FakeClock) -> None:

@@ -300,11 +300,10 @@ def test_only_an_agent_that_is_found_again_is_named() -> None:
 
     def inner() -> None: ...
 
-    alias = type(sys)("standing_alias")
-    named = Journal.open
+    others: list[Any] = [inner, lambda: None, type(sys)("standing_alias"), Journal.open]
     assert f"{__name__}:holding" == agent_path(holding)
     assert "runjournal.logbook:Logbook.close" == agent_path(Logbook.close)
-    assert [None] * 4 == [agent_path(each) for each in (inner, lambda: None, alias, named)]
+    assert [None] * 4 == [agent_path(each) for each in others]
 
 
 def test_a_run_and_a_store_that_are_missing(place: Path) -> None:
