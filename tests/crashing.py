@@ -222,14 +222,14 @@ def finish(
 def live(journal: AsyncJournal, agent: Agent, run_id: str, world: World, clock: LoopClock) -> None:
     """One process, from its start to its end or its death."""
     if not inspect.iscoroutinefunction(agent):
-        journal.run(agent, run_id=run_id)
+        journal.run(agent, run_id=run_id, kind="agent")
         if world.dead:  # the code swallowed its death
             raise Crash
         return
     loop = world.loop = clock.loop = VirtualLoop()
     loop.set_exception_handler(lambda *_: None)
     try:
-        loop.run_until_complete(journal.run_async(agent, run_id=run_id))
+        loop.run_until_complete(journal.run_async(agent, run_id=run_id, kind="agent"))
     except (RuntimeError, Deadlock):
         if world.dead:
             raise Crash from None

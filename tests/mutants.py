@@ -295,7 +295,7 @@ TWINS: Final = (
         "what an agent was told answers a question", "RunState.answered", "call.said or", 'call.status == "unknown" or'
     ),
     Mutant("a run waits for what only its agent is told", "Runner.triage", 'verdict == "ask"', 'verdict != "run"'),
-    Mutant("an agent is called before a person has spoken", "Runner.triage", 'verdict == "ask"', "False"),
+    Mutant("an agent is called before a person has spoken", "Runner.triage", 'verdict == "ask"', "False", VERDICT),
     Mutant(
         "calls that are asked for together are begun together",
         "Caller.parallel",

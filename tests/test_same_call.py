@@ -72,6 +72,29 @@ def test_a_parameter_that_a_deploy_adds_makes_no_other_call(journal: Journal, mo
     assert (1, 1) if same else (2, 0) == (len(ids(journal, e.ToolStarted)), len(of(journal, e.ToolAdopted)))
 
 
+def test_a_call_of_another_tool_is_another_call(journal: Journal) -> None:
+    """The step has taken over a call with the same arguments: that of another tool isn't this one."""
+
+    @tool(on_unknown="fail", name="send")
+    def send(to: str) -> None:
+        raise TimeoutError
+
+    @tool(on_unknown="fail", name="write")
+    def write(to: str) -> str:
+        return "written"
+
+    def unknown() -> str:
+        with pytest.raises(CallOutcomeUnknown):
+            send("ann")
+        return "unknown"
+
+    def agent(run: Run) -> Any:
+        run.do("a", unknown)
+        return run.do("b", lambda: [unknown(), write("ann")])
+
+    assert ["unknown", "written"] == journal.run(agent, run_id="r")
+
+
 # -------------------------------------------------------------------------------------------------------------- asyncio
 
 
@@ -98,21 +121,35 @@ def test_calls_of_a_gather_that_fail_are_asked_about_together(slow: dict[Any, fl
 
 
 def test_calls_of_a_gather_that_fail_are_told_to_each() -> None:
-    """With `fail` each asker is told of his own call, with its error; none waits for the others."""
-    lab = Lab(slow={"A": 1, "B": 9}, fails={"A", "B"})
-    told = lab.tool("told", "unsafe", on_unknown="fail")
+    """With `fail` each asker is told of his own call, with its error; nobody waits for an end that nobody is told."""
 
-    async def agent(run: Any) -> Any:
+    def made(strikes: Any) -> Lab:
+        lab = Lab(0, strikes, slow={"A": 1, "B": 9, "C": 1}, fails={"A", "B"})
+        lab.tool("told", "unsafe", on_unknown="fail")
+        return lab
+
+    async def body(run: Any) -> None:
         async with run.step("s"):
             got = list[Any]()
             for _ in range(2):
-                got = await asyncio.gather(*(run.call(told, x=x) for x in "AB"), return_exceptions=True)
-            return [
-                [each.original and each.original["message"]] for each in got if isinstance(each, CallOutcomeUnknown)
-            ]
+                calls = (run.call(lab.tools["told"], x=x) for x in "AB")
+                got = await asyncio.gather(*calls, return_exceptions=True)
+            told = [each.original for each in got if isinstance(each, CallOutcomeUnknown)]
+            run.memory["told"] = [original and original["message"] for original in told]
+            await run.call(lab.tools["keyed"], x="C")
 
-    assert "completed" == lab.run(agent)
-    assert [["A"], ["B"]] == lab.output
+    async def agent(run: Any) -> Any:
+        if not run.done("s"):
+            await body(run)
+        return run.memory["told"]
+
+    whole = lab = made(())
+    assert ("completed", ["A", "B"]) == (lab.run(agent), lab.output)
+    assert 30 > lab.slowest
+    for tick in range(whole.world.ticks - 10, whole.world.ticks):
+        lab = made((tick,))
+        assert ("completed", ["A", "B"]) == (lab.run(agent), lab.output)
+        assert 30 > lab.slowest
 
 
 def test_of_two_tasks_that_ask_at_once_one_takes_it_over() -> None:

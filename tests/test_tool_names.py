@@ -66,7 +66,7 @@ def test_two_functions_of_one_name_may_be_made(journal: Journal) -> None:
 def test_a_run_that_calls_both_is_stopped(journal: Journal) -> None:
     """It is a mistake that names both places; the run is released, and goes on once one has another name."""
     with pytest.raises(SameName) as stopped:
-        journal.run(both, run_id="r")
+        journal.run(both, run_id="r", kind="agent")
     text = str(stopped.value)
     assert "two tools are named save_it: " in text
     for place in ("First.save (", "Second.save (", f"{__file__}:", "name=)"):
@@ -82,7 +82,7 @@ def test_a_run_that_calls_both_is_stopped(journal: Journal) -> None:
             raise AssertionError
         return mended(run)
 
-    assert ["first y"] == journal.run(agent, run_id="r")
+    assert ["first y"] == journal.run(agent, run_id="r", kind="agent")
 
 
 def test_a_mistake_that_is_swallowed_stops_all_the_same(journal: Journal) -> None:

@@ -249,6 +249,16 @@ def test_a_call_that_was_told_and_settled_is_sent_again():
         assert (1, 2) == (world.bodies, started.event.attempt)
 
 
+def test_the_agent_is_not_called_before_a_person_has_spoken():
+    """It couldn't go on: the run waits before a line of the agent's is executed."""
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        crashed(journal, "unsafe", "ask")
+        now, called = made(World(dies=False), "unsafe", "ask"), list[bool]()
+        with pytest.raises(RunWaiting):
+            journal.run(lambda run: (called.append(True), run.do("s", now, "bob"))[1], run_id="r")
+        assert [] == called
+
+
 def test_a_word_that_nobody_knows_is_told_and_asked_of_nobody():
     """A person who doesn't know either has said so: the call isn't asked about again, nor sent, and stays open."""
     with Journal.open("memory:", clock=FakeClock()) as journal:
