@@ -106,7 +106,7 @@ def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
 
     clock = FakeClock()
     with Journal.open(tmp_path / "runs.db", clock=clock) as journal:
-        journal.enqueue("k", run_id="r")
+        journal.enqueue("agent", run_id="r")
         runner = Runner(journal, {"pay_of_a_history": pay})
         claim = runner.claim("r")
         assert claim is not None
