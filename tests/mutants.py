@@ -235,12 +235,17 @@ TWINS: Final = (
         "call.taken = self.step",
     ),
     Mutant(
-        "what another step was told of a call is told in the one that takes it over",
+        "what was told is forgotten when its result is told",
         "Calls.on_adopted",
-        "call.fresh, call.told, call.tries, call.untold = True, [], 0, False",
         "call.fresh, call.untold = True, False",
+        "call.fresh, call.untold, call.told = True, False, []",
     ),
-    Mutant("what was taken over may be left out", "Calls.on_adopted", "call.fresh, call.told", "_, call.told"),
+    Mutant(
+        "what was taken over may be left out",
+        "Calls.on_adopted",
+        "call.fresh, call.untold = True, False",
+        "call.untold = False",
+    ),
     Mutant(
         "anything may be taken over",
         "_check_facts",
@@ -284,9 +289,8 @@ TWINS: Final = (
         "Calls.on_started",
         "call.said = call.settled = False",
         "call.said = False",
-        VERDICT,
     ),
-    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass"),
+    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass", VERDICT),
     Mutant(
         "what an agent was told answers a question", "RunState.answered", "call.said or", 'call.status == "unknown" or'
     ),
