@@ -385,13 +385,18 @@ class WatchedSteps(StepControl):
         step_id = id_of(name, key)
         if not self.inside and self.core.lineage.done(step_id) is None:
             self.core.alive()
-            self.watcher.enter(step_id, "do")
+            self._enter(step_id, "do")
         return super().plan_do(name, key)
+
+    def _enter(self, step_id: str, kind: str) -> None:
+        """Show the step, unless a failure of it that was handled is to be told first, which opens nothing."""
+        if all(failure.at in self.order.heard for failure in self.core.lineage.failures(step_id)):
+            self.watcher.enter(step_id, kind)
 
     def begin(self, step_id: str, name: str, kind: str, key: str | None, *, blind: bool = False) -> Verb[Entry]:
         """Show the step, then enter it."""
         if kind != "do":
-            self.watcher.enter(step_id, kind)
+            self._enter(step_id, kind)
         self.watcher.entry = entry = yield from super().begin(step_id, name, kind, key, blind=blind)
         return entry
 

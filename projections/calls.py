@@ -231,7 +231,7 @@ class Calls:
         call = self.known.get(event.call_id)
         if call is not None:
             call.step = call.taken = self.step
-            call.fresh, call.told, call.tries, call.untold = True, [], 0, False
+            call.fresh, call.untold = True, False
             self._index(event.call_id, call)
 
     def on_ended(self, record: RecordedEvent, event: AnyEnd) -> None:

@@ -17,6 +17,7 @@ GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status",
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
+TURN, CHECK = "turn", "code_check"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -234,12 +235,17 @@ TWINS: Final = (
         "call.taken = self.step",
     ),
     Mutant(
-        "what another step was told of a call is told in the one that takes it over",
+        "what was told is forgotten when its result is told",
         "Calls.on_adopted",
-        "call.fresh, call.told, call.tries, call.untold = True, [], 0, False",
         "call.fresh, call.untold = True, False",
+        "call.fresh, call.untold, call.told = True, False, []",
     ),
-    Mutant("what was taken over may be left out", "Calls.on_adopted", "call.fresh, call.told", "_, call.told"),
+    Mutant(
+        "what was taken over may be left out",
+        "Calls.on_adopted",
+        "call.fresh, call.untold = True, False",
+        "call.untold = False",
+    ),
     Mutant(
         "anything may be taken over",
         "_check_facts",
@@ -283,9 +289,8 @@ TWINS: Final = (
         "Calls.on_started",
         "call.said = call.settled = False",
         "call.said = False",
-        VERDICT,
     ),
-    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass"),
+    Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass", VERDICT),
     Mutant(
         "what an agent was told answers a question", "RunState.answered", "call.said or", 'call.status == "unknown" or'
     ),
@@ -709,6 +714,57 @@ OURS: Final = (
     Mutant("any tool may be called again", "ToolTarget.completed", 'self.policy == "idempotent"', "True"),
     Mutant("args that don't bind leave the agent", "Context._parallel", "unbound[place] = failure", "raise"),
     Mutant("a value that can't be stored fails a step", "written", "ValueUnstorable", "ValueError"),
+    Mutant("an answer on record is asked for again", "AgentTurn.take", "if last is None:", "if True:", TURN),
+    Mutant(
+        "a person isn't asked before a call", "AgentTurn._made", "partial(self.approve, tool.name, args)", "bool", TURN
+    ),
+    Mutant(
+        "edited args of a turn are dropped",
+        "AgentTurn._made",
+        "self.verbs.call(tool, edited)",
+        "self.verbs.call(tool, args)",
+        TURN,
+    ),
+    Mutant("a cut call of an answer is made", "_cut", "found[-1]._replace(wrong=CUT_OFF)", "found[-1]", TURN),
+    Mutant(
+        "an answer that pauses is the last one",
+        "AnthropicShape.paused",
+        '_told(message, "stop_reason") == "pause_turn"',
+        "False",
+        TURN,
+    ),
+    Mutant(
+        "blank texts go back to the provider",
+        "AnthropicShape.history",
+        "_without_blanks(message.content)",
+        "message.content",
+        TURN,
+    ),
+    Mutant(
+        "a check lets another step pass", "Watcher.enter", "(start.id, start.kind) != (step_id, kind)", "False", CHECK
+    ),
+    Mutant(
+        "a check lets another result pass",
+        "Watcher._same",
+        "dumps(shape(before, then)) != dumps(shape(plain(today), now))",
+        "False",
+        CHECK,
+    ),
+    Mutant(
+        "a check lets other writes pass",
+        "Watcher._compare_writes",
+        "were == are or sorted(were) == sorted(are)",
+        "True",
+        CHECK,
+    ),
+    Mutant(
+        "a check doesn't take the run up",
+        "CodeChecker.twice",
+        "found.ok and not self._ended and not found.unchecked",
+        "False",
+        CHECK,
+    ),
+    Mutant("a check lets another call pass", "Watcher._live", "shown.end is None and", "", CHECK),
     Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
     Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
     Mutant(

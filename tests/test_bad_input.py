@@ -745,7 +745,7 @@ def test_b101_ask_without_names():
         with pytest.raises(
             InvalidArgument, match="ask 'pay': args is what is asked, by name: expected a dict, got int"
         ):
-            journal.run(lambda run: run.ask("pay", args=500), run_id="r")
+            journal.run(lambda run: run.ask("pay", args=json.loads("500")), run_id="r")
         assert "queued" == journal.head("r").status
 
 

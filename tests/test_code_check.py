@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import inspect
 import os
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from model.lab import Lab
-from model.product import Product, RunView
-from model.programs import programs
+from model.lab import AsyncLab, Lab
+from model.product import AsyncJournal as AsyncInParts
+from model.product import AsyncProduct, AsyncRunView, Product, RunView, Together, on_a_loop
+from model.programs import POLICIES, programs
 
 from runjournal import KEY, AsyncJournal, Journal, Mistake, RunWaiting, StepFailed, tool
 from runjournal.log.clock import FakeClock
@@ -334,20 +336,78 @@ def test_what_cannot_be_checked(journal):
         journal.check(asyncio.sleep, "none")
 
 
-@settings(max_examples=int(os.environ.get("EXAMPLES", "200")))
-@given(programs(), st.integers(1, 60), st.integers(1, 90), st.integers(1, 6), st.sampled_from(["ask", "fail", "tell"]))
-def test_unchanged_code_passes(program, first, second, lives, on_unknown):
-    """Random agents, killed twice: completed, failed, waiting and half-way runs of theirs are what their code says."""
+STRUCK = st.tuples(
+    programs(), st.integers(1, 60), st.integers(1, 90), st.integers(1, 6), st.sampled_from(["ask", "fail", "tell"])
+)
+
+
+def some_lives(lab: Any, lives: int, run_id: str = "r") -> None:
+    """Run an agent until it has ended, or for so many lives: then it is waiting or half-way."""
+    with contextlib.suppress(AssertionError):
+        lab.serve(run_id, most=lives)
+
+
+@settings(max_examples=int(os.environ.get("EXAMPLES", "100")))
+@given(STRUCK, st.sampled_from(["retry", "restart", "fork"]))
+def test_unchanged_code_passes(struck, link):
+    """Random agents, killed twice: completed, failed, waiting and half-way runs, and what goes on from them."""
+    program, first, second, lives, on_unknown = struck
     product = Product("memory")
     lab = Lab(product, program, {first: "crash", first + second: "crash"}, on_unknown=on_unknown)
     try:
-        with contextlib.suppress(AssertionError):  # it had no end yet
-            lab.serve(most=lives)
-        before = lab.store.inner.last_position()
+        some_lives(lab, lives)
+        assume(lab.store.inner.head("r") is not None)
+        with contextlib.suppress(product.Crash, product.Refused):  # a retry takes a run that has ended
+            lab.journal.start("r2", link, "r")
+            some_lives(lab, lives, "r2")
         log = Journal(lab.store.inner)
-        assume(log.store.head("r") is not None)
-        found = log.check(lambda run: lab.agent(RunView(run, lab.journal)), "r")
-        assert found.ok, (found, [(record.seq, record.event) for record in log.events("r")])
+        before = lab.store.inner.last_position()
+        for head in log.runs():
+            found = log.check(lambda run: lab.agent(RunView(run, lab.journal)), head.run_id)
+            assert found.ok, (found, [(record.seq, record.event) for record in log.events(head.run_id)])
         assert before == lab.store.inner.last_position()
+    finally:
+        product.close()
+
+
+@settings(max_examples=int(os.environ.get("EXAMPLES", "30")))
+@given(STRUCK, st.sampled_from([AsyncInParts, Together]))
+def test_unchanged_asyncio_code_passes(struck, journal):
+    """The same of asyncio agents, whose calls are in flight together."""
+    program, first, second, lives, on_unknown = struck
+    product = AsyncProduct("memory", Journal=journal)
+    lab = AsyncLab(product, program, {first: "crash", first + second: "crash"}, on_unknown=on_unknown)
+
+    async def agent(run):
+        return await lab.agent(AsyncRunView(run, lab.journal))
+
+    try:
+        some_lives(lab, lives)
+        log = AsyncJournal(lab.store.inner)
+        for head in log.runs():
+            found = on_a_loop(lambda: log.check_async(agent, "r"))
+            assert found.ok, (found, [(record.seq, record.event) for record in log.events(head.run_id)])
+    finally:
+        product.close()
+
+
+@settings(max_examples=int(os.environ.get("EXAMPLES", "30")))
+@given(programs(calm=True), st.integers(1, 200), st.integers(1, 6))
+def test_changed_calls_are_found(program, first, lives):
+    """Of a random agent the args of one call are changed: where it was made, the check says so."""
+    changed = copy.deepcopy(program)
+    calls = [(ops, place) for _, ops, _ in changed.steps for place, op in enumerate(ops) if op[0] == "tool"]
+    assume(calls and calls[0][0][calls[0][1]][1] in POLICIES)
+    ops, place = calls[0]
+    _, tool_name, x, how = ops[place]
+    ops[place] = ("tool", tool_name, x + 50, how)
+    product = Product("memory")
+    lab = Lab(product, program, {first: "crash"})
+    try:
+        some_lives(lab, lives)
+        lab.program, log = changed, Journal(lab.store.inner)
+        made = [each.data for each in lab.events("tool.started") if each.data["tool"] == tool_name]
+        assume(any(each["args"]["x"] == x for each in made))
+        assert not log.check(lambda run: lab.agent(RunView(run, lab.journal)), "r").ok
     finally:
         product.close()

@@ -903,7 +903,7 @@ def for_model(event, state) -> Any:  # noqa: C901 - one case per type
         case e.StepCompleted():
             return kind, {"result": None}
         case e.StepFailed():
-            return kind, {"error": event.error | {"attempt": state.steps.open.attempt}}
+            return kind, {"error": event.error | {"attempt": state.steps.open.attempt}, "left": event.left}
         case e.ToolStarted():
             data = {"tool": event.tool, "policy": event.policy, "args": None, "expires": event.key_expires_at}
             data |= {"born": event.key_born, "own": event.own_key}  # type: ignore[dict-item]  # as a test may

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from crashing import at_random, everywhere, finish, outside
 
-from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, tool
+from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tool, tool
 from runjournal import provider_shapes as shapes
 from runjournal.engine import failures as f
 from runjournal.log import events as e
 from runjournal.log.base import Json
+from runjournal.log.errors import InvalidArgument
 
 PROCESSES = itertools.count()
 
@@ -148,7 +149,7 @@ def says(request: Any) -> Any:
 
 def agent(run: Run) -> Any:
     request = request_of(7)
-    tools = [mail, charge, refund, look_up, silent]
+    tools: list[Tool[..., Any]] = [mail, charge, refund, look_up, silent]
     while (answer := run.turn("m", request, tools, says, approve=["refund"])) is None:
         pass
     return answer
@@ -156,7 +157,7 @@ def agent(run: Run) -> Any:
 
 async def agent_async(run: AsyncRun) -> Any:
     request = request_of(7)
-    tools = [mail_async, charge_async, refund, look_up, silent]
+    tools: list[Tool[..., Any]] = [mail_async, charge_async, refund, look_up, silent]
 
     async def call(asked: Json) -> Any:
         return says(asked)
@@ -269,7 +270,7 @@ def test_broken_arguments_are_told_to_the_model(arguments: str, words: str) -> N
 
 def test_an_answer_that_was_cut_off_makes_no_half_call() -> None:
     """The last call of it may be half of one: it isn't made, and the model hears why."""
-    cut = {**anthropic_answer([["silent", {}], ["silent", {}]]), "stop_reason": "max_tokens"}  # type: ignore[dict-item]
+    cut = {**anthropic_answer([["silent", {}], ["silent", {}]]), "stop_reason": "max_tokens"}
     answers = iter([cut, anthropic_answer("done")])
 
     def small(run: Run) -> Any:
@@ -281,7 +282,7 @@ def test_an_answer_that_was_cut_off_makes_no_half_call() -> None:
         assert "done" == journal.run(small, run_id="r", input="hello")
         assert 1 == len([each for each in journal.events("r") if each.type == "tool.started"])
         (results,) = [each.content for each in journal.messages("r") if each.role == "user"][1:]
-        assert shapes.CUT_OFF == results[1]["content"]  # type: ignore[index, call-overload]
+        assert shapes.CUT_OFF == results[1]["content"]
 
 
 def test_a_paused_answer_is_asked_on() -> None:
@@ -348,8 +349,8 @@ def test_a_key_that_the_model_spoils_is_told_to_it() -> None:
     with Journal.open("memory:") as journal:
         assert "done" == journal.run(small, run_id="r", input="hello")
         (results,) = [each.content for each in journal.messages("r") if each.role == "user"][1:]
-        assert [False, True, True] == [each.get("is_error", False) for each in results]  # type: ignore[union-attr]
-        assert "did a" == results[0]["content"]  # type: ignore[index, call-overload]
+        assert [False, True, True] == [each.get("is_error", False) for each in results]
+        assert "did a" == results[0]["content"]
 
 
 class Mailer:
@@ -375,7 +376,7 @@ def other_mail(to: str) -> str:
 def test_what_cannot_be_right_is_a_mistake(tools: Any, how: Any, words: str) -> None:
     """The model is asked nothing, and the run goes on when the code was mended."""
     with Journal.open("memory:") as journal:
-        with pytest.raises(f.InvalidArgument if "id" in words else f.Mistake, match=words):
+        with pytest.raises(InvalidArgument if "id" in words else f.Mistake, match=words):
             journal.run(lambda run: run.turn("m", {}, tools, chat_answer, **how), run_id="r", input="hello")
         assert [] == [each for each in journal.events("r") if each.type == "model.started"]
 

@@ -16,7 +16,9 @@ from runjournal.engine.failures import CallOutcomeUnknown, RunWaiting
 from runjournal.engine.tools import KEY, Tool, tool
 from runjournal.engine.verdict import UNDECIDED, judge, key_lives
 from runjournal.journal import Journal
+from runjournal.log import events as e
 from runjournal.log.clock import FakeClock, timestamp
+from runjournal.log.errors import CallEnded
 from runjournal.log.owner import Moment, moment
 from runjournal.projections.calls import Call
 
@@ -239,6 +241,8 @@ def test_a_call_that_was_told_and_settled_is_sent_again():
             call.unresolved,
             judge(call, today(ToolTarget(now)), clocks(journal)).verdict,
         )
+        with pytest.raises(CallEnded):
+            journal.append("r", [e.ToolResolved(call_id, 1, "happened", late=True)])
         again = journal.retry("r")
         assert "sent" == journal.run(lambda run: run.do("s", now, "bob"), run_id=again)
         (started,) = journal.events(again, types=["tool.started"])

@@ -2385,6 +2385,27 @@ def test_a_call_that_is_told_is_settled(m: Any) -> None:
     assert 3 == len({event.data["call_id"] for event in lab.events("tool.started")})
 
 
+@rule  # engine.md H16
+def test_a_call_that_was_settled_is_told_of_again_when_it_is_lost_again(m: Any) -> None:
+    """In one step it is the same call: each attempt that proves nothing is told once, and only an ask sends another."""
+
+    def body(run: Any) -> list[str]:
+        heard = []
+        for _ in range(3):
+            try:
+                heard.append(call(run))
+            except m.CallOutcomeUnknown:
+                heard.append("unknown")
+        return heard
+
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)), {("unsafe", 1): ["lost"] * 9})
+    call = sent(lab, on_unknown="tell")
+    lab.nature = lambda tool, x, n: "ok" if len(lab.events("tool.started")) == 3 else "lost"  # type: ignore[method-assign]
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    assert {"output": ["unknown", "unknown", "sent"]} == lab.serve().output
+    assert [1, 2, 3] == [event.data["attempt"] for event in lab.events("tool.started")]
+
+
 @rule  # engine.md C10
 def test_the_documented_loop_sends_nothing_twice(m: Any) -> None:
     """A turn tells the model what failed, the model asks again in the next turn: it is the same call."""
@@ -2519,6 +2540,65 @@ def test_what_was_not_heard_is_told_once(m: Any) -> None:
         lab.journal.resolve("r", id, "happened", "by hand")
         output = lab.serve().output["output"]
         assert (["by hand", "sent", "sent"] if asks_again else ["not asked", "by hand", "sent"]) == output
+
+
+@rule  # engine.md H1
+def test_what_was_told_stays_told_when_its_result_is_told_later(m: Any) -> None:
+    """Told that nobody knows, then what a person says: so it is told again in each later entry of the step."""
+    heard: list[list[str]] = []
+
+    def ask(run: Any) -> None:
+        try:
+            heard[-1].append(call(run))
+        except m.CallOutcomeUnknown:
+            heard[-1].append("unknown")
+
+    def body(run: Any) -> Any:
+        heard.append([])
+        ask(run)
+        use(run, lab, "idempotent", 2)
+        ask(run)
+        return heard[-1]
+
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)), {("unsafe", 1): ["lost"]})
+    call = sent(lab, on_unknown="fail")
+    for where, nth in (("before effect", 2), ("before step.completed", 1)):
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", where)
+        for id in lab.store.state("r").unresolved():
+            lab.journal.resolve("r", id, "happened", "by hand")
+    assert {"output": ["unknown", "by hand"]} == lab.serve().output
+    assert [["unknown"], *[["unknown", "by hand"]] * 2] == heard
+
+
+@rule  # engine.md C10, D3
+def test_a_call_that_was_taken_over_is_not_left_out(m: Any) -> None:
+    """It is one of the step that took it over: code that doesn't ask for it again is stopped before it sends."""
+    version = [1]
+
+    def unknown(run: Any) -> str:
+        with pytest.raises(m.CallOutcomeUnknown):
+            call(run)
+        return "unknown"
+
+    def second(run: Any) -> Any:
+        return unknown(run) if version == [1] else use(run, lab, "keyed", 2)
+
+    lab = bench(m, lambda run: [run.do("a", lambda: unknown(run)), run.do("b", lambda: second(run))][1])
+    lab.program.nature[("unsafe", 1)] = ["lost"]
+    call = sent(lab, on_unknown="fail")
+    crash_at(lab, "before step.completed", 2)
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "before step.completed")
+    version[0] = 2
+    with pytest.raises(m.StepDiverged):
+        lab.journal.run(lab.agent, "r")
+    assert 1 == len(lab.world.effects)
+    version[0] = 1
+    assert {"output": "unknown"} == lab.serve().output
 
 
 @rule  # engine.md C10
