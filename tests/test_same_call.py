@@ -65,9 +65,9 @@ def test_a_parameter_that_a_deploy_adds_makes_no_other_call(journal: Journal, mo
         return run.do("second", lambda: run.call(tool(name="send", on_unknown="fail")(today), to="ann", **more))
 
     with pytest.raises(KeyboardInterrupt):
-        journal.run(begins, run_id="r")
+        journal.run(begins, run_id="r", kind="agent")
     with suppress(CallOutcomeUnknown):
-        assert "sent" == journal.run(goes_on, run_id="r")
+        assert "sent" == journal.run(goes_on, run_id="r", kind="agent")
     assert same == (["ann"] == sent)
     assert (1, 1) if same else (2, 0) == (len(ids(journal, e.ToolStarted)), len(of(journal, e.ToolAdopted)))
 

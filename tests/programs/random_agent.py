@@ -88,17 +88,17 @@ def order(x: int, of: str, *, idempotency_key: str = KEY) -> str:
     return act("order", x, idempotency_key, once=True)
 
 
-@tool(policy="unsafe")
+@tool(policy="unsafe", not_sent=(ValueError,))
 def send(x: int, *, idempotency_key: str = KEY) -> str:
     return act("send", x, idempotency_key)
 
 
-@tool(policy="unsafe", on_unknown="ask")
+@tool(policy="unsafe", on_unknown="ask", not_sent=(ValueError,))
 def post(x: int, *, idempotency_key: str = KEY) -> str:
     return act("post", x, idempotency_key)
 
 
-@tool(policy="unsafe", reconcile=look)
+@tool(policy="unsafe", reconcile=look, not_sent=(ValueError,))
 def push(x: int, *, idempotency_key: str = KEY) -> str:
     return act("push", x, idempotency_key)
 

@@ -110,17 +110,17 @@ def order(x: int, of: str, *, idempotency_key: str = KEY) -> str:
     return OUTSIDE.act("order", x, idempotency_key)
 
 
-@tool(policy="unsafe")
+@tool(policy="unsafe", not_sent=(ValueError,))
 def send(x: int, *, idempotency_key: str = KEY) -> str:
     return OUTSIDE.act("send", x, idempotency_key)
 
 
-@tool(policy="unsafe", on_unknown="ask")
+@tool(policy="unsafe", on_unknown="ask", not_sent=(ValueError,))
 def post(x: int, *, idempotency_key: str = KEY) -> str:
     return OUTSIDE.act("post", x, idempotency_key)
 
 
-@tool(policy="unsafe", reconcile=look)
+@tool(policy="unsafe", reconcile=look, not_sent=(ValueError,))
 def push(x: int, *, idempotency_key: str = KEY) -> str:
     return OUTSIDE.act("push", x, idempotency_key)
 
@@ -147,7 +147,7 @@ async def pay_soon(x: int, *, idempotency_key: str = KEY) -> str:
     return done
 
 
-@tool(policy="unsafe")
+@tool(policy="unsafe", not_sent=(ValueError,))
 async def send_soon(x: int, *, idempotency_key: str = KEY) -> str:
     await asyncio.sleep(0.001)
     done = OUTSIDE.act("send_soon", x, idempotency_key)
