@@ -57,6 +57,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Check": {
         "audit": ("audit:audit", "Find what is wrong or unsafe in a run, and say what to do."),
+        "check": ("check:check", "Check that today's code can go on with stored runs."),
         "verify": ("audit:verify", "Check every hash and link of the log."),
         "doctor": ("audit:doctor", "Check this place: engine, file, settings, what recovery needs."),
     },

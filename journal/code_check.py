@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
@@ -28,17 +28,16 @@ from runjournal.engine.script import Entry
 from runjournal.engine.steps import StepControl, id_of
 from runjournal.engine.tools import Word
 from runjournal.log import events as e
-from runjournal.log.base import Event, Json, RecordedEvent, data_of
+from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.codec import dumps, plain
-from runjournal.log.differences import differences
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import TERMINAL
-from runjournal.log.limits import differing_text_chars_max
 from runjournal.projections.state import RunState
 from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
 
+from .check_words import asked_in, id_in, in_short, in_words, named_in, where_differs, written_by
 from .logbook import Logbook
 from .reel import OWNING, Reel
 from .run import Run, SyncDriver
@@ -105,7 +104,7 @@ class Shown:
         elif isinstance(event, CONTEXT) and not isinstance(event, e.SignalTaken):
             self.writes.append(record)
         elif isinstance(event, ASKS):
-            self.asks.setdefault(_id(event), record)
+            self.asks.setdefault(id_in(event), record)
         self.cut |= bool(getattr(event, "cut", False)) or getattr(event, "code", None) == "cut"
 
 
@@ -209,8 +208,8 @@ class Watcher:
             return None
         today = target.started(call_id, args, 1, self.core.lineage.clock)
         for key, record in shown.asks.items():
-            if _named(record.event) == _named(today) and key not in entry.asked:
-                where = _where(_asked(record.event), _asked(today))
+            if named_in(record.event) == named_in(today) and key not in entry.asked:
+                where = where_differs(asked_in(record.event), asked_in(today))
                 self.remarks.append(f"step {shown.step}: the request to {target.name} differs: {where or '$.request'}")
                 return key
         return None
@@ -253,18 +252,18 @@ class Watcher:
             self._over(f"it can go on with the end of step {shown.step}")
         recorded = shown.end.event
         if type(recorded) is not type(event):
-            self._diverged(_words(recorded), _words(event), shown.end, shown.step)
+            self._diverged(in_words(recorded), in_words(event), shown.end, shown.step)
         if isinstance(event, e.StepCompleted):
             self._same(shown.end, "result", event.result, f"the result of step {shown.step}", shown.step)
         elif isinstance(recorded, e.StepFailed) and recorded.error["type"] != event.error["type"]:
-            self._diverged(_words(recorded), _words(event), shown.end, shown.step)
+            self._diverged(in_words(recorded), in_words(event), shown.end, shown.step)
 
     def _compare_writes(self, shown: Shown) -> None:
         """Compare what the step has written: one after the other, or in whatever order its tasks have written it."""
         recorded, written = shown.writes, self._writes
         now = self.core.lineage.clock.now()
-        were = [dumps(shape(_written(self._filled(one).event), parse_timestamp(one.at))) for one in recorded]
-        are = [dumps(shape(_written(event), now)) for event in written]
+        were = [dumps(shape(written_by(self._filled(one).event), parse_timestamp(one.at))) for one in recorded]
+        are = [dumps(shape(written_by(event), now)) for event in written]
         if shown.end is None:  # its process may have died in the middle of it
             were, are = were[: len(are)], are[: len(were)]
         if were == are or sorted(were) == sorted(are):
@@ -274,25 +273,28 @@ class Watcher:
         )
         before = self._filled(recorded[place]) if place < len(were) else None
         after = written[place] if place < len(are) else None
-        told = [_words(before.event) if before else "nothing more written", _words(after) if after else "nothing more"]
+        told = [
+            in_words(before.event) if before else "nothing more written",
+            in_words(after) if after else "nothing more",
+        ]
         where = ""
         if before is not None and after is not None and type(before.event) is type(after):
-            where = _where(_written(before.event), _written(after))
+            where = where_differs(written_by(before.event), written_by(after))
         self._diverged(told[0], told[1], before or shown.end or shown.seq, shown.step, where)
 
     def _end_run(self, event: e.RunCompleted | e.RunFailed | e.RunRetryScheduled) -> None:
         coming = self._ahead()
         if coming is None:
-            self._over(f"it can go on: {_words(event)}")
+            self._over(f"it can go on: {in_words(event)}")
         if isinstance(coming.event, e.StepStarted):
-            self._diverged(f"step {coming.event.id}", _words(event), coming)
-        self._unless_outside(coming, _words(event), same=type(event))
+            self._diverged(f"step {coming.event.id}", in_words(event), coming)
+        self._unless_outside(coming, in_words(event), same=type(event))
         match coming.event, event:
             case e.RunCompleted(), e.RunCompleted():
                 self._same(coming, "output", event.output, "the output of the run")
             case ((e.RunFailed() | e.RunRetryScheduled()), (e.RunFailed() | e.RunRetryScheduled())):
                 if coming.event.error["type"] != event.error["type"]:
-                    self._diverged(_words(coming.event), _words(event), coming)
+                    self._diverged(in_words(coming.event), in_words(event), coming)
             case _:
                 pass
         if isinstance(event, e.RunRetryScheduled):
@@ -306,33 +308,33 @@ class Watcher:
         event = coming.event
         outside = isinstance(event, e.RunFailed) and event.cause not in AGENTS_CAUSES
         if isinstance(event, e.RunCancelled) or outside:
-            self._over(f"it does what was recorded, up to its end: {_words(event)}")
+            self._over(f"it does what was recorded, up to its end: {in_words(event)}")
         if same is not type(event):
-            self._diverged(_words(event), asked, coming)
+            self._diverged(in_words(event), asked, coming)
 
     def _live(self, event: Event) -> None:
         """What isn't on record would be sent, asked or said: where the log ends it goes on so, elsewhere it differs."""
         shown, entry = self._shown, self.steps.entry
         step = shown.step if shown is not None else None
         if shown is None or entry is None:
-            self._diverged("nothing more", _words(event), None, step)
+            self._diverged("nothing more", in_words(event), None, step)
         left = [record for key, record in shown.asks.items() if key not in entry.asked]
-        if shown.end is None and (not left or _id(event) in shown.asks or not self.core.driver.alone()):
-            self._over(f"it can go on in step {step}: {_words(event)}")
-        alike = next((one for one in left if _named(one.event) == _named(event)), None)
+        if shown.end is None and (not left or id_in(event) in shown.asks or not self.core.driver.alone()):
+            self._over(f"it can go on in step {step}: {in_words(event)}")
+        alike = next((one for one in left if named_in(one.event) == named_in(event)), None)
         if alike is not None:
-            before, after = _asked(self._filled(alike).event), _asked(event)
-            self._diverged(_words(alike.event), _words(event), alike, step, _where(before, after))
+            before, after = asked_in(self._filled(alike).event), asked_in(event)
+            self._diverged(in_words(alike.event), in_words(event), alike, step, where_differs(before, after))
         at = left[0] if left else shown.end
-        self._diverged(_words(at.event) if at else "nothing more", _words(event), at, step)
+        self._diverged(in_words(at.event) if at else "nothing more", in_words(event), at, step)
 
     def _same(self, recorded: RecordedEvent, name: str, today: Json, what: str, step: str | None = None) -> None:
         """Compare a value, clocks left out of it."""
         before = getattr(self._filled(recorded).event, name)
         then, now = parse_timestamp(recorded.at), self.core.lineage.clock.now()
         if dumps(shape(before, then)) != dumps(shape(plain(today), now)):
-            where = _where(before, plain(today))
-            self._diverged(f"{what} {_short(before)}", _short(today), recorded, step, where)
+            where = where_differs(before, plain(today))
+            self._diverged(f"{what} {in_short(before)}", in_short(today), recorded, step, where)
 
     def _filled(self, record: RecordedEvent) -> RecordedEvent:
         return folding.filled_record(self.reel.real, record)
@@ -359,13 +361,13 @@ class Watcher:
         """The engine has refused what today's code does."""
         shown, entry = self._shown, self.entry
         for key, record in (shown.asks if shown and isinstance(stop, f.StepDiverged) else {}).items():
-            event, name = self._filled(record).event, _named(record.event)[1]
+            event, name = self._filled(record).event, named_in(record.event)[1]
             asked = f"ask {name}" if isinstance(event, e.ApprovalRequested) else name
             if entry is not None and key not in entry.asked and asked in entry.unrecorded:
                 today = {"args": entry.unrecorded[asked][0]}
                 with suppress(CheckOver):
-                    words = f"{_words(event).partition(' (')[0]} ({_short(today['args'])})"
-                    self._diverged(_words(event), words, record, entry.step, _where(_asked(event), today))
+                    words = f"{in_words(event).partition(' (')[0]} ({in_short(today['args'])})"
+                    self._diverged(in_words(event), words, record, entry.step, where_differs(asked_in(event), today))
         seq = shown.seq if shown else self._next.seq if self._next else None
         text = f"{type(stop).__name__}: {stop}"
         self.found = self.found or CodeCheck(
@@ -488,69 +490,3 @@ class CodeChecker(Runner):
 
 
 # In words.
-
-
-def _id(event: Event) -> str:
-    return str(getattr(event, "call_id", None) or getattr(event, "approval_id", ""))
-
-
-def _named(event: Event) -> tuple[str, str]:
-    """Return what kind of ask it is, and of what."""
-    return event.TYPE, str(
-        getattr(event, "tool", None) or getattr(event, "model", None) or getattr(event, "action", "")
-    )
-
-
-def _asked(event: Event) -> Json:
-    """Return what is asked: args, or the digests of the parts of a request."""
-    return (
-        {"request": event.parts or {}} if isinstance(event, e.ModelStarted) else {"args": getattr(event, "args", None)}
-    )
-
-
-def _where(before: Json, after: Json) -> str:
-    """Return the first place where two values differ, as a JSON path, with both."""
-    change = next(differences(before, after), None)
-    if change is None:
-        return ""
-    path = change.path if change.path.startswith("[") else f".{change.path}" if change.path else ""
-    if path.startswith(".request"):
-        return f"${path}"
-    return f"${path} was {_short(change.before)}, is {_short(change.after)}"
-
-
-def _written(event: Event) -> Json:
-    """Return what an event writes, as a value."""
-    return {"type": event.TYPE, **data_of(event)}
-
-
-def _words(event: Event) -> str:
-    match event:
-        case e.ToolStarted():
-            return f"a call of {event.tool} ({_short(event.args)})"
-        case e.ModelStarted():
-            return f"a question to {event.model}"
-        case e.ApprovalRequested():
-            return f"the question {event.action!r} ({_short(event.args)})"
-        case e.StepCompleted():
-            return "the end of the step"
-        case e.StepFailed() | e.RunFailed() | e.RunRetryScheduled():
-            what = "step" if isinstance(event, e.StepFailed) else "run"
-            return f"a failure of the {what} ({event.error['type']}: {_short(event.error['message'])})"
-        case e.RunCompleted():
-            return "the end of the run"
-        case e.RunCancelled():
-            return "its cancel"
-        case e.RunWaiting():
-            return f"a wait for {', '.join(str(wait['kind']) for wait in event.for_)}"
-        case e.MessageAppended():
-            return f"a message of the {event.role} ({_short(event.content)})"
-        case e.MemorySet():
-            return f"memory {event.key} = {_short(event.value)}"
-        case _:
-            return event.TYPE
-
-
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else dumps(cast("Json", value)).decode()
-    return text if len(text) <= differing_text_chars_max else f"{text[:differing_text_chars_max]}…"

@@ -1,4 +1,4 @@
-"""What a run has sent: what whoever gives up a part of it must know, since it can be sent again (engine.md V11)."""
+"""What a run has sent: what whoever abandons a part of it must know, since it can be sent again (engine.md V11)."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def events() -> list[list[Event]]:
     call: dict[str, Any] = {"policy": "unsafe", "read_only": False, "on_unknown": "ask", "attempt": 1}
     value = {text: [text, {text: None}], "n": 1.5}
     usage = {"input": 1, "output": 2, "cache_read": 0, "cache_write": 0, "raw": value}
-    claim = e.RunClaimed(name, 1, 60.0, text, text, text, 1, text, code_version=text, agent=text)
+    claim = e.RunClaimed(name, 1, 60.0, text, text, text, 1, text, code_version=text[:200], agent=text)
     tasks = [{"id": each, "title": text, "status": "todo"} for each in (name, "b")]
     return [
         [

@@ -47,6 +47,10 @@ def agent(run):
 """
 
 
+class Died(BaseException):
+    """The process dies; but a test that goes wrong there fails, and the others go on."""
+
+
 class Deploys:
     """Agents out of files, so that each has a version of its own."""
 
@@ -126,7 +130,7 @@ def test_recover_all_async_tries_code_once(journal: AsyncJournal, deploy: Deploy
 def test_a_renamed_do_is_stopped_however_often_new_code_is_tried(journal: AsyncJournal, deploy: Deploys) -> None:
     """The code that was stopped isn't taken for the code that the run got on with: nothing is sent under a new name."""
     sent = []
-    text = "def agent(run):\n    run.do('charge', lambda: charge(run))\n    raise KeyboardInterrupt\n"
+    text = "def agent(run):\n    run.do('charge', lambda: charge(run))\n    raise Died\n"
 
     def charge(run: Any) -> None:
         run.call(pay)
@@ -135,9 +139,9 @@ def test_a_renamed_do_is_stopped_however_often_new_code_is_tried(journal: AsyncJ
     def pay() -> None:
         sent.append(1)
 
-    with pytest.raises(KeyboardInterrupt):
-        journal.run(deploy(text, charge=charge), run_id="r")
-    renamed = deploy(text.replace("'charge'", "'pay'"), charge=charge)
+    with pytest.raises(Died):
+        journal.run(deploy(text, charge=charge, Died=Died), run_id="r")
+    renamed = deploy(text.replace("'charge'", "'pay'"), charge=charge, Died=Died)
     for _ in range(5):
         with pytest.raises(PlanChanged):
             journal.run(renamed, run_id="r")
@@ -339,14 +343,14 @@ def test_to_give_a_step_up_proves_no_code(journal: AsyncJournal, deploy: Deploys
     """The code that was stopped isn't the code that the run got on with: its renamed `do` is stopped as before."""
     made = []
     do = "def agent(run):\n    run.do('charge', lambda: make())\n"
-    text = f"{do}    with run.step('s'):\n        raise KeyboardInterrupt\n"
+    text = f"{do}    with run.step('s'):\n        raise Died\n"
 
     def make() -> None:
         made.append(mail("ann"))
 
-    with pytest.raises(KeyboardInterrupt):
-        journal.run(deploy(text, make=make), run_id="r")
-    renamed = deploy(text.replace("'charge'", "'pay'"), make=make)
+    with pytest.raises(Died):
+        journal.run(deploy(text, make=make, Died=Died), run_id="r")
+    renamed = deploy(text.replace("'charge'", "'pay'"), make=make, Died=Died)
     with pytest.raises(PlanChanged):
         journal.run(renamed, run_id="r")
     journal.abandon_step("r")
