@@ -1168,7 +1168,6 @@ OURS: Final = (
         GAPS,
     ),
     Mutant("an end that nobody is told of is waited for", "Sender.attempt", "not (again or lost)", "not lost", GAPS),
-    Mutant("an end that proves nothing is waited for", "Sender.attempt", "not (again or lost)", "not again", SAME),
     Mutant(
         "who was cancelled before is not parked",
         "Caller.recorded",
