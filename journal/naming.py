@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from runjournal.log.codec import check_run_id
-from runjournal.log.errors import AppendRefused, RunNotFound
+from runjournal.log.errors import AppendRefused, InvalidArgument, RunNotFound
 from runjournal.log.limits import line_names_tried_max, line_tries_max, link_digest_chars, link_id_chars_max
 from runjournal.log.store import Store
 from runjournal.writing import folding
@@ -31,7 +31,16 @@ def named(store: Store, name: str) -> str:
     head = store.head(check_run_id(name))
     if head is None or head.scope != name:
         return name
-    return store.newest(name) or name
+    newest = store.newest(name)
+    return newest if newest is not None and _is_there(store, newest) else name
+
+
+def _is_there(store: Store, run_id: str) -> bool:
+    """Return whether a row of the lines names a run; one that was spoiled doesn't, as an audit says."""
+    try:
+        return store.head(check_run_id(run_id)) is not None
+    except InvalidArgument:
+        return False
 
 
 def _nth(name: object) -> tuple[str, int] | None:
