@@ -293,8 +293,8 @@ def begin(
     With `retry` one that has failed or was cancelled is gone on from. Raises InputDiffers, KindDiffers.
     """
     named_so = getattr(agent, "__name__", None)
-    kind = how.get("kind") or (None if named_so == "<lambda>" else named_so)
-    how["kind"] = kind or named_so or "agent"
+    kind = how.get("kind", None if named_so == "<lambda>" else named_so)
+    how["kind"] = (named_so or "agent") if kind is None else kind
     run_id = journal.new_run_id() if run_id is None else naming.named(journal.store, run_id)
     if journal.store.head(run_id) is None:
         try:

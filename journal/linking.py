@@ -30,7 +30,9 @@ def go_on(log: Logbook, link: str, of: str, new_run_id: str | None, anew: Iterab
             if new_run_id in (None, head.run_id) and _asked_for(log, head, link, of, steps):
                 return head.run_id
             raise NotNewest(_ahead(head, link, of))
-        new_id = new_run_id or naming.next_id(log.store, head.scope, of) or log.new_run_id()
+        new_id = new_run_id
+        if new_id is None:
+            new_id = naming.next_id(log.store, head.scope, of) or log.new_run_id()
         try:
             return queue(log, link, of, new_id, anew=steps)
         except WrongExpectation:

@@ -884,7 +884,7 @@ def test_a_run_that_stands_still(kind, words):
     waiting = e.RunWaiting([{"kind": kind, "id": "x"}], why="secret")
     store = forged([*BEGUN, (waiting, 1)])
     (found,) = [each for each in audit_run(store, "r") if each.code == "stopped"]
-    assert ("warning", f"the run is stopped: {words} ('x')", "runjournal show r") == (
+    assert ("warning", f"the run is stopped: {words} ('x')", "runjournal explain r") == (
         found.severity,
         found.what,
         found.next,

@@ -161,7 +161,7 @@ def test_a_run_whose_budget_is_used_up_is_not_claimed():
         with pytest.raises(KeyboardInterrupt):
             journal.run(agent, run_id="r", budget={"tokens": 10})
         with pytest.raises(RunFailed, match="10 tokens are spent"):
-            journal.run(called.append, run_id="r")
+            journal.run(called.append, run_id="r", kind="agent")
         types = [record.type for record in journal.events("r")]
         assert ([], ["run.requeued", "run.failed"]) == (called, types[-2:])
 

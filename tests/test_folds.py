@@ -680,10 +680,12 @@ def test_what_a_failed_step_forgets():
 
 
 def test_what_a_completed_step_keeps():
-    """step.completed keeps of its calls those that may have happened and of which nobody knows."""
+    """step.completed keeps of its calls those that nobody knows of, and those whose happening wasn't heard of."""
     calls = fold(step(), tool(), yes(), tool("d"), no("d"), *asked(), done()).calls
     assert ({"d"}, {"d"}, "") == (calls.known.keys(), calls.unresolved().keys(), calls.known["d"].step)
-    assert {} == fold(step(), tool("d"), no("d"), done(), word("happened", "d")).calls.known
+    assert {} == fold(step(), tool("d"), no("d"), done(), word("did_not_happen", "d")).calls.known
+    (unheard,) = fold(step(), tool("d"), no("d"), done(), word("happened", "d")).calls.known.values()
+    assert (True, "completed", False) == (unheard.untold, unheard.status, unheard.unresolved)
 
 
 # --- approvals, inbox, status -----------------------------------------------------------------------------------------

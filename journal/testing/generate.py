@@ -246,8 +246,10 @@ def _signal(rng: random.Random, state: RunState) -> Written:
 def _close(rng: random.Random, state: RunState) -> Written | None:
     if state.steps.open is None:
         return None
-    cls: type[Event] = e.StepCompleted if rng.random() < 0.7 else e.StepFailed  # noqa: PLR2004
-    return event(rng, cls, index=state.steps.open.index), state.status.epoch
+    index, epoch = state.steps.open.index, state.status.epoch
+    if rng.random() < 0.7:  # noqa: PLR2004
+        return event(rng, e.StepCompleted, index=index), epoch
+    return event(rng, e.StepFailed, index=index, left=False), epoch  # else it is a person's
 
 
 def _leave(rng: random.Random, state: RunState) -> Written:

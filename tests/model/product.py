@@ -41,7 +41,7 @@ from runjournal.log.base import Event as ProductEvent
 from runjournal.log.base import RecordedEvent
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused
+from runjournal.log.errors import AppendRefused, RunNotFound
 from runjournal.log.memory import MemoryStore, _Recorder
 from runjournal.log.owner import Process
 from runjournal.log.sqlite import SQLiteStore
@@ -633,7 +633,10 @@ class Journal:
         self.log.append(run_id, [e.ApprovalResolved(approval_id, decision, args, note)], expect=None)
 
     def signal(self, run_id: str, payload: Any) -> None:
-        self.log.signal(run_id, "lab", payload)
+        try:
+            self.log.signal(run_id, "lab", payload)
+        except RunNotFound as error:
+            raise AppendRefused(str(error)) from error
 
     def resume(self, run_id: str, recorded: bool = False) -> None:
         self.log.resume(run_id, recorded=recorded)
