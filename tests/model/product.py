@@ -41,7 +41,7 @@ from runjournal.log.base import Event as ProductEvent
 from runjournal.log.base import RecordedEvent
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, RunNotFound
+from runjournal.log.errors import AppendRefused, NotNewest, RunNotFound
 from runjournal.log.memory import MemoryStore, _Recorder
 from runjournal.log.owner import Process
 from runjournal.log.sqlite import SQLiteStore
@@ -570,12 +570,19 @@ class Journal:
     ) -> None:
         if not link:
             self.log.enqueue("lab", run_id=run_id)
-        elif link == "retry":
-            self.log.retry(of, again=again, new_run_id=run_id)
-        elif link == "restart":
-            self.log.restart(of, new_run_id=run_id)
-        else:
+        elif link == "fork":
             self.log.fork(of, at, new_run_id=run_id)
+        else:
+            ticks = self.store.world.ticks
+            try:
+                if link == "retry":
+                    self.log.retry(of, again=again, new_run_id=run_id)
+                else:
+                    self.log.restart(of, new_run_id=run_id)
+            except NotNewest:
+                if ticks == self.store.world.ticks:  # it looked, and tried no append: in the model that is one
+                    self.log.tick("before run.queued")
+                raise
 
     def run(self, agent: Any, run_id: str) -> State:
         self.boot()
