@@ -133,9 +133,13 @@ class SyncDriver:
         """Do nothing: nothing is kept of a step."""
 
     def _join(self) -> None:
-        while others := [each for each in list(self.threads) if each is not threading.current_thread()]:
+        while others := self._others():
             for thread in others:  # it may have begun another one
                 thread.join()
+
+    def _others(self) -> list[threading.Thread]:
+        with self.lock:  # one that is being begun isn't there before it runs
+            return [each for each in self.threads if each is not threading.current_thread()]
 
     def _wait(self, ready: Callable[[], object], bound_s: float | None) -> bool:
         if ready():

@@ -13,6 +13,7 @@ from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tx
 from runjournal.engine import failures as f
 from runjournal.engine.callees import shape
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreFull
+from runjournal.run import SyncDriver
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
@@ -333,6 +334,30 @@ def test_a_thread_that_a_thread_has_begun_is_joined_too(journal: Journal) -> Non
     journal.run(agent, run_id="r")
     assert ["one", "two"] == log
     assert "step.completed" == types(journal, "step.")[-1]
+
+
+def test_a_thread_that_is_slow_to_start_is_joined_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step ends while a thread is being begun in it: it is joined once it runs."""
+    starting, start, ran = threading.Event(), threading.Thread.start, list[bool]()
+
+    def slow(thread: threading.Thread) -> None:
+        starting.set()
+        threading.Event().wait(0.05)
+        start(thread)
+
+    def work() -> None:
+        ran.append(True)
+        driver.threads.discard(begun)
+
+    driver, begun = SyncDriver(lambda _: None), threading.Thread(target=work)
+    monkeypatch.setattr(begun, "start", lambda: slow(begun))
+    beginner = threading.Thread(target=lambda: driver.begin(begun))
+    beginner.start()
+    assert starting.wait(20)
+    driver._join()
+    beginner.join()
+    driver._join()
+    assert [True] == ran
 
 
 def test_an_interrupt_while_a_timed_tool_runs(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
