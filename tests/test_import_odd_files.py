@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal.cli.app import cli
@@ -188,6 +188,7 @@ def _line(number, kind, name):
     return json.dumps(record | ({"isSidechain": True, "parentUuid": f"{name}"} if kind == "side" else {})).encode()
 
 
+@settings(max_examples=2 * settings().max_examples // 5)  # four imports each
 @given(KEPT, st.integers(0, 40))
 def test_what_is_on_disk_is_what_was_in_memory(tmp_path_factory, kinds, cut):
     """An import that holds next to nothing in memory makes the same events as one that holds all, also in two parts."""
