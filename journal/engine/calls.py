@@ -23,7 +23,7 @@ from runjournal.projections.index import args_sha256
 
 from . import failures as f
 from .attempts import LOST, Sender
-from .callees import ModelTarget, Target, ToolTarget, today
+from .callees import ModelTarget, Target, ToolTarget, digest, shape, today
 from .commands import Verb
 from .script import Entry
 from .steps import StepControl
@@ -276,7 +276,7 @@ class Caller:
         there = {key: call for key, call in calls.items() if call.began and call.place == place}
         if not there:
             return []
-        wanted = cast("e.ModelStarted", target.started("x", args, 1, self.core.lineage.clock)).request_shape
+        wanted = digest(shape(args, self.core.lineage.clock.now()))
         found: list[str] = []
         for key, call in there.items():
             event = self.core.lineage.event_at(call.args_seq)
