@@ -18,6 +18,7 @@ from runjournal.engine.parts import RunParts
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
+from runjournal.log.guard import Signal, free, take_again
 
 from .turn import AgentTurn, Approve
 
@@ -38,7 +39,10 @@ class SyncDriver:
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
         self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append
-        self.lock = threading.Condition(threading.RLock())
+        # Taken as it is, never through the condition: that one's own `with` is Python, and an interrupt inside it would
+        # leave the lock to a thread that never gives it back.
+        self.lock = threading.RLock()
+        self._bell = threading.Condition(self.lock)
         self.threads: set[threading.Thread] = set()
         self.left: list[Exception] = []  # what has left those of them that the step hasn't been told of
         self._sending: set[threading.Thread] = set()
@@ -63,12 +67,12 @@ class SyncDriver:
     def ring(self) -> None:
         """Wake all who wait."""
         with self.lock:
-            self.lock.notify_all()
+            self._bell.notify_all()
 
     def settle(self) -> None:
         """Do nothing: threads run by themselves."""
         with self.lock:
-            self.lock.notify_all()
+            self._bell.notify_all()
 
     # Performing.
 
@@ -85,7 +89,7 @@ class SyncDriver:
                 try:
                     return self._invoke(command)
                 finally:
-                    self.lock.acquire()
+                    take_again(self.lock)
                     self._sending.discard(me)
 
     def check(self, target: Target) -> None:
@@ -146,7 +150,7 @@ class SyncDriver:
             return True
         if self.alone():
             return False
-        self.lock.wait_for(lambda: bool(ready()) or self.alone(), bound_s)
+        self._bell.wait_for(lambda: bool(ready()) or self.alone(), bound_s)
         return bool(ready())
 
     def _invoke(self, command: Invoke) -> Ended:
@@ -156,7 +160,7 @@ class SyncDriver:
 
     def _timed(self, command: Invoke, timeout_s: float) -> Ended:
         """Run a body with a bound in a thread of its own. What it comes to after the bound is told to `late`."""
-        lock, done, found = threading.Lock(), threading.Event(), list[Ended]()
+        lock, done, found = threading.Lock(), Signal(), list[Ended]()
         context, given_up = contextvars.copy_context(), False
 
         def work() -> None:
@@ -233,6 +237,7 @@ class Run(Context):
                 else:
                     self._driver.left.append(error)
             finally:
+                free(self._driver.lock)  # an interrupt may have left it to this thread, which won't be there any more
                 self._driver.threads.discard(thread)
                 self._driver.ring()
 

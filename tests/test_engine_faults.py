@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tx
 from runjournal.engine import failures as f
 from runjournal.engine.callees import shape
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreFull
+from runjournal.log.guard import Signal, take_again
 from runjournal.run import SyncDriver
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -360,6 +362,62 @@ def test_a_thread_that_is_slow_to_start_is_joined_too(monkeypatch: pytest.Monkey
     assert [True] == ran
 
 
+@pytest.mark.parametrize("where", ["__enter__", "__exit__"])
+def test_an_interrupt_inside_the_code_of_the_lock(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A thread that an interrupt ends inside the standard library's own code leaves no lock behind."""
+    driver, sound, struck = SyncDriver(lambda _: None), getattr(threading.Condition, where), list[int]()
+    inside = list[int]()
+
+    def strike(condition: threading.Condition, *args: Any) -> Any:
+        if not inside:
+            return sound(condition, *args)
+        if where == "__enter__":
+            sound(condition, *args)
+        struck.append(1)
+        raise SystemExit
+
+    def work() -> None:
+        inside.append(1)
+        with suppress(SystemExit), driver.lock:
+            pass
+        inside.clear()
+
+    monkeypatch.setattr(threading.Condition, where, strike)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(20)
+    assert driver.lock.acquire(timeout=20)
+    driver.lock.release()
+    assert [] == struck
+
+
+def test_an_interrupt_that_ends_the_wait_for_a_lock() -> None:
+    """Whoever takes a lock again has it in any case: what the interrupt meets lets go of it once."""
+
+    class Struck:
+        """A lock whose first wait an interrupt ends, once it is taken or before."""
+
+        def __init__(self, *, taken: bool) -> None:
+            self.count, self.taken, self.struck = 0, taken, False
+
+        def acquire(self) -> None:
+            if not self.struck:
+                self.struck, self.count = True, int(self.taken)
+                raise KeyboardInterrupt
+            self.count += 1
+
+        def release(self) -> None:
+            if not self.count:
+                raise RuntimeError
+            self.count -= 1
+
+    for taken in (False, True):
+        lock = Struck(taken=taken)
+        with pytest.raises(KeyboardInterrupt):
+            take_again(lock)  # type: ignore[arg-type]
+        assert 1 == lock.count
+
+
 def test_an_interrupt_while_a_timed_tool_runs(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its body ends in this process, and testifies: nobody is asked, and it isn't sent again."""
     go = threading.Event()
@@ -372,14 +430,14 @@ def test_an_interrupt_while_a_timed_tool_runs(journal: Journal, monkeypatch: pyt
     def agent(run: Run) -> Any:
         return run.do("s", send)
 
-    class Interrupted(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            if timeout == 30:
+    class Interrupted(Signal):
+        def wait(self, timeout_s: float) -> bool:
+            if timeout_s == 30:
                 raise KeyboardInterrupt
-            return super().wait(timeout)
+            return super().wait(timeout_s)
 
     with monkeypatch.context() as patch:
-        patch.setattr("runjournal.run.threading.Event", Interrupted)
+        patch.setattr("runjournal.run.Signal", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             journal.run(agent, run_id="r")
     go.set()

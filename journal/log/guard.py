@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from threading import Lock
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -19,6 +20,10 @@ T = TypeVar("T")
 
 class ReentrantLock(AbstractContextManager[object], Protocol):
     """A `threading.RLock`."""
+
+    def acquire(self) -> object:
+        """Wait for it, and take it once."""
+        ...
 
     def release(self) -> None:
         """Let go of it once. Raises RuntimeError in a thread that doesn't have it."""
@@ -34,6 +39,16 @@ def free(lock: ReentrantLock) -> None:
         return
 
 
+def take_again(lock: ReentrantLock) -> None:
+    """Take a lock that this thread has let go of for a while; an interrupt while it waits comes when it has it."""
+    try:
+        lock.acquire()
+    except BaseException:
+        free(lock)
+        lock.acquire()
+        raise
+
+
 def hold(lock: ReentrantLock, work: Callable[[], T]) -> T:
     """Do a piece of work under a lock that this thread doesn't have yet; an interrupt at any point lets go of it."""
     try:
@@ -42,3 +57,25 @@ def hold(lock: ReentrantLock, work: Callable[[], T]) -> T:
     except BaseException:
         free(lock)
         raise
+
+
+class Signal:
+    """Wake one thread that waits: a `threading.Event` that no interrupt breaks, and whose wait takes the call away.
+
+    The standard library's own has a lock inside that an interrupt can leave locked, for whoever comes next.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake who waits, or who will wait next; a second call before that adds nothing."""
+        try:
+            self._lock.release()
+        except RuntimeError:  # it is set already
+            return
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether somebody has called within so many seconds."""
+        return self._lock.acquire(timeout=timeout_s)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from runjournal.log.clock import Clock, SystemClock
 from runjournal.log.errors import StoreClosed, StoreError
-from runjournal.log.guard import hold
+from runjournal.log.guard import Signal, hold
 from runjournal.log.limits import heartbeat_s, lease_s
 from runjournal.log.store import Store
 
@@ -41,7 +41,7 @@ class Leases:
         self._lock = threading.RLock()
         self._held: dict[str, Lease] = {}
         self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
+        self._wake = Signal()
 
     @contextmanager
     def held(self, run_id: str, epoch: int, since: float) -> Generator[None]:
@@ -51,7 +51,6 @@ class Leases:
             self._held[run_id] = Lease(epoch, since + lease_s)
             alive = self._thread is not None and self._thread.is_alive()  # an interrupt may have kept it from its start
             if not alive and isinstance(self._clock, SystemClock):
-                self._wake.clear()
                 self._thread = threading.Thread(target=self._beat, name="runjournal-heartbeat", daemon=True)
                 self._thread.start()
 
@@ -105,7 +104,6 @@ class Leases:
                 if not held:
                     self._thread = None
                     return
-                self._wake.clear()
             for run_id, lease in held:
                 self._extend(run_id, lease.epoch)
 
