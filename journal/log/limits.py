@@ -23,6 +23,10 @@ run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
 """Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
+hash_bytes: Final = 32
+"""The hash of an event: a SHA-256."""
+hashed_name_bytes_max: Final = 255
+"""The id or type of an event whose length the hash can tell, in bytes; no event has a longer one."""
 int_min: Final = -(2**63)
 """The smallest stored integer; a smaller one is `Unstorable`."""
 int_max: Final = 2**63 - 1
