@@ -894,3 +894,50 @@ def test_every_code_is_tested():
     """Each code that a finding may have is expected by a test of this file."""
     text = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in FILES)
     assert [] == [code for code in CODES if f'"{code}"' not in text]
+
+
+# --- a run that is running -------------------------------------------------------------------------------------------
+
+
+def running(path, *, checkpoint=False, other=False):
+    """A closed store of a running run of five events; its row names the claim. `other`: another run began behind."""
+    with journal_at(path) as journal:
+        journal.append("r", [queued(), claimed(1)], expect=0)
+        for text in ("a", "b", "c"):
+            journal.append("r", [e.NoteAdded(text)], epoch=1)
+        if checkpoint:
+            journal.checkpoint("r")
+        if other:
+            journal.append("q", [queued()], expect=0)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [({}, []), ({"checkpoint": True}, ["checkpoint_damaged"]), ({"other": True}, ["positions"])],
+    ids=["nothing", "a checkpoint", "another run"],
+)
+def test_tail_of_a_running_run(tmp_path, beside, expected):
+    """Behind the event that its row names, a cut is found by what lies behind it, and by nothing else."""
+    with tampered(running(tmp_path / "r.db", **beside), "DELETE FROM events WHERE run = 1 AND seq > 3") as journal:
+        found = [code for code in codes(audit_store(journal.store)) if code not in {"uncommitted", "abandoned"}]
+        assert expected == found
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("DELETE FROM events WHERE run = 1 AND seq > 1", "tail_missing"),
+        ("UPDATE runs SET head_hash = 'x'", "head_hash"),
+        ("UPDATE events SET hash = zeroblob(32) WHERE run = 1 AND seq = 2", "link_broken"),
+        ("UPDATE events SET hash = zeroblob(32) WHERE run = 1 AND seq = 5", "link_broken"),
+        (
+            "INSERT INTO events (run, seq, type, hash, body) VALUES (1, 6, 'note.added', zeroblob(32), x'7b7d')",
+            "link_broken",
+        ),
+    ],
+)
+def test_a_running_run_that_was_changed(tmp_path, statement, expected):
+    """What its row pins, and what is appended at its head by other means, is found."""
+    with tampered(running(tmp_path / "r.db"), statement) as journal:
+        assert expected in codes(verify_run(journal.store, "r").problems)

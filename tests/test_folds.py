@@ -1054,7 +1054,7 @@ def test_calls_and_steps_are_the_models(rng, size):
 def recorded(events) -> Iterator[RecordedEvent]:
     """Events as records, without the price of bytes."""
     for seq, (event, epoch) in enumerate(events, 1):
-        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, None, f"{seq:064}", event)
+        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, f"{seq:064}", event)
 
 
 def long_run(*, abandon):

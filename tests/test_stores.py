@@ -890,7 +890,7 @@ def test_wrong_expectation_leaves_the_transaction_usable(store):
     append(store, "run-1", [queued()])
 
     def decide(tx: Any) -> None:
-        late = Write(Head("run-1", "queued"), Head("run-1", "queued", head_seq=1), [(1, "x.a", b"{}")])
+        late = Write(Head("run-1", "queued"), Head("run-1", "queued", head_seq=1), [(1, "x.a", b"{}", bytes(32))])
         with pytest.raises(WrongExpectation, match="run-1"):
             tx.write(late)
         tx.write(prepare(tx, "run-2", [queued()])[0])
