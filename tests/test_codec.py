@@ -184,7 +184,7 @@ def test_each_part_is_hashed(place):
     [("r" * 256, 1, "t", GENESIS), ("r", 1, "ä" * 128, GENESIS), ("r", -1, "t", GENESIS), ("r", 2**64, "t", GENESIS),
      ("r", 1, "t", b"")],
 )  # fmt: skip
-def test_what_no_hash_can_stand_for(odd: Any):
+def test_what_no_hash_can_stand_for(odd: tuple[str, int, str, bytes]):
     """A name whose length takes more than a byte, a seq over 8 bytes and a hash of another length are refused."""
     with pytest.raises(InvalidArgument, match="expected"):
         event_hash(*odd, b"{}")
