@@ -23,6 +23,8 @@ run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
 """Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
+thread_look_s: Final = 1.0
+"""Seconds between two looks of a waiting thread whether those that it waits for still live."""
 hash_bytes: Final = 32
 """The hash of an event: a SHA-256."""
 hashed_name_bytes_max: Final = 255
