@@ -320,7 +320,9 @@ class Context:
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
         target = ModelTarget(name, call, **how)
         self._core.driver.check(target)
-        return self._caller.call(target, {"request": plain(request)})
+        with self._core.driver.lock:
+            asked = self._parts.requests.asked(name, request, self._core.lineage.clock.now())
+        return self._caller.call(target, {"request": asked})
 
     async def _ask(
         self, action: str, key: str | int | None, reason: str, args: Mapping[str, Json] | None

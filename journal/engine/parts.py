@@ -14,6 +14,7 @@ from . import failures as f
 from .calls import Caller
 from .commands import Verb
 from .driver import finished
+from .requests import AskedRequests
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class RunParts:
         self.steps = caller.steps
         self.caller = caller
         self.lent = LentValues()
+        self.requests = AskedRequests()
 
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""
