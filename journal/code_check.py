@@ -17,8 +17,8 @@ from typing import Any, Final, NoReturn
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
 from runjournal.engine.callees import ModelTarget, Target
-from runjournal.engine.clocks import shape
 from runjournal.engine.calls import Caller
+from runjournal.engine.clocks import shape
 from runjournal.engine.commands import Made, Verb
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver

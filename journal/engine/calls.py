@@ -280,7 +280,10 @@ class Caller:
         found: list[str] = []
         for key, call in there.items():
             event = self.core.lineage.event_at(call.args_seq)
-            alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, asked.shape)
+            alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (
+                target.name,
+                asked.shape,
+            )
             if alike and key not in entry.asked:
                 found.append(key)
         return found

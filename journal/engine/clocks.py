@@ -13,7 +13,6 @@ from runjournal.log.shapes import kind_of
 
 CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\.\d+)?")
 """Dates, times of day, and numbers of ten digits and more: what may differ in a request that is asked again."""
-_UNITS: Final = (1, 10**3, 10**6, 10**9)
 
 
 class Span(NamedTuple):
@@ -50,7 +49,7 @@ class Clocks:
         if isinstance(value, dict):
             entries = cast("dict[str, Any]", value)
             shaped = {key: self.shape(item) for key, item in entries.items()}
-            return shaped if any(shaped[key] is not item for key, item in entries.items()) else value
+            return shaped if any(shaped[key] is not item for key, item in entries.items()) else entries
         if kind_of(value) is list:
             items = [self.shape(item) for item in value]
             return items if any(item is not was for item, was in zip(items, value, strict=True)) else value
@@ -75,7 +74,7 @@ class Clocks:
 
     def _is_stamp(self, number: float) -> bool:
         width = stamp_near_days * 86_400
-        return any([self._between(number / unit - width, number / unit + width) for unit in _UNITS])
+        return any(self._between(number / unit - width, number / unit + width) for unit in (1, 10**3, 10**6, 10**9))
 
     def _between(self, since: float, until: float) -> bool:
         """Return whether now lies between two moments, and note how long that stays so."""

@@ -35,6 +35,7 @@ from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .commands import Verb
 from .core import Core
 from .parts import RunParts
+from .requests import copied
 from .tools import Tool, looking
 
 T = TypeVar("T")
@@ -80,8 +81,13 @@ class StateView:
 
     @property
     def messages(self) -> list[Message]:
-        """Return the messages of the context, in order."""
-        return self._parts.messages()
+        """Return the messages of the context, in order; copies."""
+        return [
+            message
+            if isinstance(message.content, str) and message.raw is None
+            else message._replace(content=copied(message.content), raw=copied(message.raw))
+            for message in self._parts.messages()
+        ]
 
     @property
     def memory(self) -> dict[str, Json]:
@@ -364,9 +370,8 @@ class Context:
         async def ask(action: str, args: Mapping[str, Json]) -> dict[str, Json]:
             return await self._ask(action, None, "", args)
 
-        state = StateView(self._parts)
         return TurnVerbs(
-            core, self.input, lambda: state.messages, self.message, step, model, ask, use, core.driver.together
+            core, self.input, self._parts.messages, self.message, step, model, ask, use, core.driver.together
         )
 
     # The run's end.

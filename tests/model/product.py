@@ -766,7 +766,9 @@ class RunView:
 
     def _identify(self, tool: Tool, args: Any) -> str:
         entry = self._caller.entry()
-        call_id = self.product._parts.drive(self._caller.identify(entry, self._target(tool), self._args(tool, args), ""))
+        call_id = self.product._parts.drive(
+            self._caller.identify(entry, self._target(tool), self._args(tool, args), "")
+        )
         entry.asks[call_id] += 1
         return call_id
 
