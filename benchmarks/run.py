@@ -20,6 +20,7 @@ import agents
 import append
 import apsw
 import disks
+import growth
 import replay
 import sizes
 
@@ -35,6 +36,7 @@ GOALS = {
     "step_fsyncs.unsafe": ("<=", 7),
     "replay_ratio": (">=", 3.0),
     "recover_ratio": ("<=", 1.5),
+    "run_model_growth": ("<=", 1.5),
     "bytes_ratio": ("<=", 1.85),
     "audit_peak_mb": ("<=", 150),
     "export_peak_mb": ("<=", 150),
@@ -58,6 +60,7 @@ def figures(folder: Path, pairs: int) -> dict[str, Any]:
     found["replay_ratio"] = replayed.ratio()
     found["replay_events_per_s"] = round(replay.EVENTS / statistics.median(replayed.second))
     found["recover_ratio"] = sizes.recover(folder, pairs).ratio()
+    found["run_model_growth"] = growth.run_model_growth(folder, pairs)
     found["bytes_ratio"] = sizes.bytes_ratio(folder)
     found["audit_peak_mb"] = sizes.peak_mb(folder / "long.db", "audit", "r")
     found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")

@@ -345,7 +345,7 @@ MEANINGS: Final = {
     "note.added.call_id": "the call that it is about",
     "approval.requested.call_id": "the call that it is about",
     "model": "which model",
-    "request_hash": "of the request",
+    "request_hash": "which request it is (C1 of [the rules](../explanation/engine.md))",
     "place": "which one it is, from 1, in the order in which its step asked for model calls",
     "request_shape": "of the request without its clocks",
     "lost": "the agent wasn't told, and the call is judged as after a crash",

@@ -25,6 +25,7 @@ from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
 
+from .provider_shapes import GrowingHistory
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -310,6 +311,7 @@ class AsyncRun(Context):
     def __init__(self, parts: RunParts, driver: AsyncDriver) -> None:
         super().__init__(parts, self._call_from)
         self._driver = driver
+        self._history = GrowingHistory()  # of its turns
 
     @staticmethod
     def _awaited(method: V) -> V:
@@ -402,7 +404,7 @@ class AsyncRun(Context):
         name: str = "turn",
     ) -> str | None:
         """Take one turn of an agent's loop; see `Run.turn`. The tool calls of an answer are made at the same time."""
-        return await AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name).take()
+        return await AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name, self._history).take()
 
     # Waiting and ending.
 

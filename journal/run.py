@@ -22,6 +22,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.guard import Signal, free, take_again
 from runjournal.log.limits import thread_look_s
 
+from .provider_shapes import GrowingHistory
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -208,6 +209,7 @@ class Run(Context):
     def __init__(self, parts: RunParts, driver: SyncDriver) -> None:
         super().__init__(parts, lambda tool, args, kwargs: self.call(tool, *args, **kwargs))
         self._driver = driver
+        self._history = GrowingHistory()  # of its turns
 
     # Steps.
 
@@ -301,7 +303,7 @@ class Run(Context):
         first one. The model is told of failures, of names and args that no tool has, and of a person's no. Before a
         tool in `approve`, or for which `approve(name, args)` is true, a person is asked, who may edit the args.
         """
-        return finished(AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name).take())
+        return finished(AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name, self._history).take())
 
     # Waiting and ending.
 

@@ -13,7 +13,7 @@ import pytest
 
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tx, tool
 from runjournal.engine import failures as f
-from runjournal.engine.callees import shape
+from runjournal.engine.clocks import shape
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreFull
 from runjournal.log.guard import Signal, take_again
 from runjournal.run import SyncDriver

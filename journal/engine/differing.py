@@ -15,8 +15,8 @@ from runjournal.log.base import Json
 from runjournal.log.differences import differences
 from runjournal.log.limits import differences_told_max, differing_text_chars_max
 
-from .callees import parts_of, shape
 from .core import Core
+from .requests import AskedRequest
 from .script import Entry
 
 
@@ -39,8 +39,8 @@ def _differing(core: Core, entry: Entry, left: set[str]) -> Iterator[str]:
         call = known[key]
         request, place = entry.unrecorded.get(call.tool, (None, 0))
         event = core.lineage.event_at(call.latest)
-        if place == call.place and isinstance(event, e.ModelStarted) and event.parts is not None:
-            for change in differences(event.parts, parts_of(shape(request, core.lineage.clock.now()))):
+        if place == call.place and isinstance(event, e.ModelStarted) and isinstance(request, AskedRequest):
+            for change in differences(event.parts or {}, request.parts):
                 yield f"{call.tool}: request.{change.path}"
     for key in sorted(left):
         name, recorded = _recorded(core, key)

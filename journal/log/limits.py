@@ -132,6 +132,8 @@ cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64
 """Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+request_lists_kept_max: Final = 8
+"""Lists that a model was asked by one key, as `messages`, that are held to be gone on from; others are hashed anew."""
 differences_told_max: Final = 5
 """Of what differs between what is on record and what is asked for today, so many places are named."""
 differing_text_chars_max: Final = 60
