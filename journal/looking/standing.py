@@ -18,6 +18,7 @@ from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
 from runjournal.log.limits import agent_search_runs_max, show_rows_max
 from runjournal.logbook import Logbook
+from runjournal.projections import shell
 from runjournal.projections.findings import spoken
 from runjournal.projections.shell import command
 from runjournal.projections.state import RunState
@@ -65,6 +66,17 @@ class Stand:
     def waits_for(self, *kinds: str) -> list[dict[str, Any]]:
         """Return what the run waits for, of these kinds, and hasn't got."""
         return [wait for wait in self.state.status.waits if wait["kind"] in kinds and not self.state.answered(wait)]
+
+    @property
+    def then(self) -> str:
+        """Return what becomes of a call that is to be sent again."""
+        match self.head.status:
+            case "completed":
+                return "the run has completed, so nothing is sent"
+            case "failed" | "cancelled":
+                return "a retry sends it again, when it is asked for"
+            case _:
+                return "it is sent again"
 
     @property
     def ended(self) -> str:
@@ -161,21 +173,33 @@ def _agent(text: str, kind: str) -> str:
 def _answers(stand: Stand) -> Iterable[Way]:
     """Each answer to each question, a line each."""
     for each in stand.questions[:show_rows_max]:
+        what = _named(each)
         if each.kind == "approval":
-            what = f"{each.action!r}"
             yield stand.do("approve", f"say yes to {what}", each.id)
             yield stand.do("reject", f"say no to {what}", each.id)
+            if edit := shell.edit(stand.run_id, each.id, each.args):
+                yield Way("say yes, with other args: change them in this line first", edit)
         else:
             words = "its result behind it: --result JSON"
-            yield stand.do("resolve", f"{each.action} did nothing: it is sent again", each.id, "did-not-happen")
-            yield stand.do("resolve", f"{each.action} has happened; {words}", each.id, "happened")
-            yield stand.do("resolve", f"send {each.action} again, whatever became of it", each.id, "retry")
+            nothing = f"{what} did nothing" + (f", and {each.running} has ended: it won't" if each.running else "")
+            yield stand.do("resolve", f"{what} has happened; {words}", each.id, "happened")
+            yield stand.do("resolve", f"{nothing}; {stand.then}", each.id, "did-not-happen")
+            if stand.head.status != "completed":
+                yield stand.do("resolve", f"whatever became of {what}: {stand.then}", each.id, "retry")
+
+
+def _named(each: OpenQuestion) -> str:
+    """What a person is asked about, with its args in short."""
+    return shell.asked(repr(each.action) if each.kind == "approval" else each.action, each.args)
 
 
 def _asked(stand: Stand) -> str:
     """What people are asked, in words."""
     said = [
-        f"a yes or no to {each.action!r}" if each.kind == "approval" else f"whether {each.action} has happened"
+        f"a yes or no to {_named(each)}"
+        if each.kind == "approval"
+        else f"whether {_named(each)} has happened"
+        + (f" (its body may still be running in {each.running}, and may yet act)" if each.running else "")
         for each in stand.questions
     ]
     return "; ".join(said[:show_rows_max]) + "; …" * (len(said) > show_rows_max)
@@ -271,7 +295,14 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "completed",
         lambda s: s.head.status == "completed",
-        lambda _: "it has completed: there is nothing to do",
+        lambda s: (
+            "it has completed: "
+            + (
+                f"nothing is sent any more, but nobody has said {_asked(s)}"
+                if s.questions
+                else "there is nothing to do"
+            )
+        ),
         lambda s: [*_answers(s), s.do("show", "its output, and what it did", moves=False)],
     ),
     StandingKind(
@@ -313,8 +344,15 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "abandoned",
         lambda s: s.head.status == "running",
-        lambda s: f"its owner is gone: {_owned(s)}",
-        lambda s: [s.go_on("recover", "go on where it was"), *_answers(s), *_ends(s)],
+        lambda s: (
+            f"its owner is gone: {_owned(s)}"
+            + ("; a cancel was requested, and whoever recovers it ends it" if s.head.cancel_requested else "")
+        ),
+        lambda s: (
+            [s.do("cancel", "end it now, as was requested"), s.go_on("recover", "the same: it is cancelled, not run")]
+            if s.head.cancel_requested
+            else [s.go_on("recover", "go on where it was"), *_answers(s), *_ends(s)]
+        ),
     ),
     StandingKind(
         "queued",
