@@ -429,7 +429,8 @@ def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
     stop = f.stop_in(error)
     if not isinstance(stop, f.PlanChanged | f.StepDiverged):
         return e.RunRequeued("released")
-    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__}], why=f.storable_text(str(stop)))
+    where = {"step": stop.step, "differs": stop.what} if stop.step else {}
+    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__, **where}], why=f.storable_text(stop.message))
 
 
 def _restart_loop(why: str) -> e.RunWaiting:

@@ -41,9 +41,9 @@ def _path(url: str) -> str:
     return os.path.abspath(url.removeprefix("sqlite:").removeprefix("//"))  # noqa: PTH100 - pathlib has no such
 
 
-def show_events(run_id: str, seq: int) -> str:
+def show_events(run_id: str, seq: int, *, db: str = "") -> str:
     """Return the command that shows a run's events from a seq on."""
-    return command("show", run_id, options=f"--events --from {seq}")
+    return command("show", run_id, options=f"--events --from {seq}", db=db)
 
 
 def show_calls(run_id: str, *, models: bool = False, db: str = "") -> str:

@@ -379,7 +379,7 @@ def test_a_changed_prompt_has_ways_out(diverged: Path) -> None:
     found = json.loads(typed(diverged, "explain", R, "-o", "json").stdout)
     assert "code" == found["stands"]
     verbs = [shlex.split(way["command"])[3] for way in found["ways"]]
-    assert ["resume", "resume", "abandon-step", "fork", "cancel"] == verbs
+    assert ["resume", "resume", "abandon-step", "fork", "cancel", "show"] == verbs
     before = position(diverged)
     for way in found["ways"][1:]:
         copy = diverged.with_name("copy.db")

@@ -347,11 +347,27 @@ class Released(Stop):
     """The run's caller cancelled it, or the process is to stop."""
 
 
-class PlanChanged(Stop):
+class CodeDiffers(Stop):
+    """Today's code goes another way than the log.
+
+    `step` is the first step on record that it doesn't go through as it did: its id, or the name of a loop's steps.
+    `what` says how much of it differs: the `plan`, which has that step; what the `step` asks for, once it is open; or
+    no more than a `request` to a model in it. `see` are commands that show what is on record, for who reads this now.
+    """
+
+    def __init__(self, message: str = "", step: str = "", what: str = "plan", see: tuple[str, ...] = ()) -> None:
+        super().__init__(message, step, what, see)
+        self.message, self.step, self.what, self.see = message, step, what, see
+
+    def __str__(self) -> str:
+        return self.message + "".join(f"; `{each}`" for each in self.see)
+
+
+class PlanChanged(CodeDiffers):
     """Today's code asks for another step than the log has, or for a step that the log can't tell apart."""
 
 
-class StepDiverged(Stop):
+class StepDiverged(CodeDiffers):
     """A step that was entered again leaves out a question, or a call that may have happened."""
 
 

@@ -16,7 +16,7 @@ from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import agent_search_runs_max, show_rows_max
+from runjournal.log.limits import agent_search_runs_max, refs_shown_max, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections import shell
 from runjournal.projections.findings import spoken
@@ -24,6 +24,8 @@ from runjournal.projections.shell import command
 from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 from runjournal.questions import OpenQuestion, of_run
+
+from .stops import Differs, stopped_at
 
 
 class Way(NamedTuple):
@@ -53,6 +55,7 @@ class Stand:
     elsewhere: bool
     now: str
     agent: str
+    differs: Differs | None = None
 
     @property
     def run_id(self) -> str:
@@ -145,6 +148,7 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         log.store.imported(head.run_id) is not None,
         timestamp(log.clock.now()),
         _agent(agent, head.kind),
+        stopped_at(log, state),
     )
 
 
@@ -223,12 +227,31 @@ def _failed(stand: Stand) -> Iterable[Way]:
 
 
 def _code(stand: Stand) -> Iterable[Way]:
-    yield stand.go_on("resume", "try it with today's code, once that asks again for what is on record")
-    if stand.state.steps.open is not None:
+    """What moves a run that today's code has stopped: it depends on what of it differs."""
+    yield stand.go_on("resume", "once the code asks again for what is on record, mended or as it was before: go on")
+    differs, opened = stand.differs, stand.state.steps.open
+    if differs is not None and differs.what == "request":
         recorded = "go on with the answers on record in its step, whatever today's code asks: nothing is sent twice"
         yield stand.go_on("resume", recorded, options="--recorded ")
     yield from _answers(stand)
-    yield from _given_up(stand)
+    if differs is None:
+        yield from _given_up(stand)
+        return
+    if opened is not None and differs.what != "plan":
+        yield stand.do("abandon-step", f"try step {opened.id} anew, by today's code; {_again(differs, opened.id)}")
+    why = f"a new run that does step {differs.step} and what is behind it by today's code; {_again(differs)}"
+    yield Way(why, command("fork", differs.run_id, options=f"--at {differs.at}"))
+    yield stand.do("cancel", "end it: `restart` then begins it anew, by today's code")
+    if differs.sent:
+        yield stand.do("show", "what was sent, and what came back", options="--calls", moves=False)
+
+
+def _again(differs: Differs, step: str | None = None) -> str:
+    """What is sent once more, in words; of one step, or of all that is done again."""
+    sent = [call for call in differs.sent if step in (None, call.step)]
+    named = [shell.asked(call.tool, call.args) for call in sent[:refs_shown_max]]
+    more = [f"and {len(sent) - refs_shown_max} more"] * (len(sent) > refs_shown_max)
+    return f"what was sent in it can be sent again: {'; '.join([*named, *more])}" if sent else "nothing was sent in it"
 
 
 def _given_up(stand: Stand) -> Iterable[Way]:
