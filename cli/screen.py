@@ -100,6 +100,8 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
         yield "went on", line(f"as {found.newest}")
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
         yield "go on", line(app.typed(shell.command("retry", head.run_id)))
+    elif found.stands == "mistake":
+        yield "left for", line(state.status.why or "", 400)
     mend = ""
     for wait in state.status.waits[:show_rows_max]:
         what = awaited(head.run_id, state, wait | {"args": found.asked.get(wait["id"])})

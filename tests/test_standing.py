@@ -147,6 +147,10 @@ def elsewhere(journal: Journal) -> None:
 
 WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     "queued": (queued, "it is queued, and nobody runs it"),
+    "mistake": (
+        holding(e.RunRequeued("released", error={"type": "StepDone", "message": "step a is complete"})),
+        "its agent's code has met a mistake, and was left with nothing failed: StepDone: step a is complete",
+    ),
     "owned": (holding(), "it is running: w@here, process "),
     "stopping": (stopping, "a cancel was requested (after_step), and its owner hasn't obeyed yet: w@here, process "),
     "abandoned": (holding(claim=GONE), "its owner is gone: w@old, process 7 on old-host, since 2"),

@@ -123,7 +123,7 @@ def standing(stand: Stand) -> Standing:
 def word_of(log: Logbook, head: Head, state: RunState | None = None) -> str:
     """Return the one word for how a run stands, "" for one whose log can't be folded; its state may be passed."""
     try:
-        if state is None and head.status not in ("waiting", "failed"):  # the others are told by their heads
+        if state is None and head.status not in ("waiting", "failed", "queued"):  # the others are told by their heads
             state = RunState.initial()
         stand = stand_of(log, head, state)
     except JournalError:
@@ -376,6 +376,12 @@ KINDS: Final[tuple[StandingKind, ...]] = (
             if s.head.cancel_requested
             else [s.go_on("recover", "go on where it was"), *_answers(s), *_ends(s)]
         ),
+    ),
+    StandingKind(
+        "mistake",
+        lambda s: s.head.status == "queued" and bool(s.state.status.why),
+        lambda s: f"its agent's code has met a mistake, and was left with nothing failed: {s.state.status.why}",
+        lambda s: [s.go_on("recover", "once that is mended: it goes on where it was"), *_answers(s), *_ends(s)],
     ),
     StandingKind(
         "queued",
