@@ -317,6 +317,7 @@ MEANINGS: Final = {
     "error": "what was raised",
     "left": "the step failures that left the agent: [step id, attempt]",
     "run.requeued.reason": "why it is free",
+    "run.requeued.error": "what its owner met that fails nothing: a mistake in its code, or a store that can't be used",
     "run.requeued.note": "what the person said who resumed it",
     "run.waiting.why": "why nobody goes on with it, for people: what today's code does otherwise, or how often it died",
     "reason": "for people",

@@ -279,7 +279,7 @@ class Sender:
         """Return the event of an outcome, what the agent is told if it failed, and what a fenced owner may say."""
         error: BaseException | None = ended.error
         if ended.cut == "timeout":
-            error = TimeoutError(f"{target.name} took longer than timeout_s = {target.timeout_s}")
+            error = f.timed_out(target.name, target.timeout_s)
         elif ended.cut == "cancel":
             error = f.cancelled_call(target.name)
         if error is None:

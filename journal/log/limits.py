@@ -263,6 +263,10 @@ show_message_chars_max: Final = 2000
 """A message in `show --messages` is cut to this, unless --full."""
 show_args_chars_max: Final = 600
 """The arguments of a call in `show` are cut to this, unless --full; it says how much was left out."""
+asked_args_chars_max: Final = 200
+"""What a person is asked with, where it stands in a sentence, is cut to this; `questions` shows more."""
+edited_args_chars_max: Final = 2000
+"""A line with all that a person is asked with, for him to change, is left out if that is longer."""
 show_lines_max: Final = 200
 """Lines of `show --tree` and `--waterfall`, unless --limit says otherwise; it says that there are more."""
 audit_events_max: Final = 20_000

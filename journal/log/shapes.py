@@ -270,7 +270,8 @@ BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
 WAIT: Final = Fields(
-    {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()}
+    {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()},
+    {"step": Name(), "differs": OneOf(("plan", "step", "request"))},
 )
 TASK: Final = Fields(
     {"id": Name(), "title": Text(), "status": OneOf(("todo", "doing", "done", "dropped"))}, {"note": Text()}
