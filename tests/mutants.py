@@ -186,8 +186,23 @@ TWINS: Final = (
     Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
-        "if own_id in calls.known or self.core.lineage.effect(own_id) is not None:\n    return own_id",
+        "if self._older(own_id, None):\n    return own_id",
         "",
+    ),
+    Mutant(
+        "what a step has taken over comes before its elder equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "than is None",
+    ),
+    Mutant(
+        "what a step has taken over comes behind its younger equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "True",
+    ),
+    Mutant(
+        "a call of the step's own is one that it has taken over", "Calls.on_adopted", "call.step != self.step", "True"
     ),
     Mutant(
         "a call is taken over without a word in the log",
@@ -225,14 +240,14 @@ TWINS: Final = (
     Mutant(
         "the newest that was taken over is asked for first",
         "Calls.taken_over",
-        "key=self._age",
-        "key=self._age, reverse=True",
+        "self.known[key].taken_seq",
+        "-self.known[key].taken_seq",
     ),
     Mutant(
         "a call that was taken over stays that of the step before",
         "Calls.on_adopted",
-        "call.step = call.taken = self.step",
-        "call.taken = self.step",
+        "call.step, call.taken, call.taken_seq = self.step, self.step, record.seq",
+        "call.taken, call.taken_seq = self.step, record.seq",
     ),
     Mutant(
         "what was told is forgotten when its result is told",

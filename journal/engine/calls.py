@@ -205,22 +205,32 @@ class Caller:
     def _equal(self, entry: Entry, target: ToolTarget, args: dict[str, Json], own_id: str) -> Verb[str]:
         """Return which call this one is, of equal ones that may have happened: engine.md C10.
 
-        First those that this step has taken over, then its own, then the oldest one of another step of which nobody
-        knows, or of which somebody has said that it happened and the agent hasn't heard; this step takes it over.
+        Those of this step, its own and those that it has taken over, come in the order in which they became its calls;
+        then the oldest one of another step of which nobody knows, or of which somebody has said that it happened and
+        the agent hasn't heard; this step takes it over.
         """
         calls = self.core.state.calls
         for call_id in calls.taken_over(entry.step):
             if call_id not in entry.busy and self._same(calls.known[call_id], target, args):
+                if self._older(own_id, calls.known[call_id].taken_seq):
+                    return own_id
                 return call_id
         for call_id in calls.kept_elsewhere(target.name, entry.step):
             if call_id in entry.busy or not self._same(calls.known[call_id], target, args):
                 continue
-            if own_id in calls.known or self.core.lineage.effect(own_id) is not None:
+            if self._older(own_id, None):
                 return own_id
             entry.busy[call_id] = target.name, ""  # before anything else is asked for
             yield from self.core.append(e.ToolAdopted(call_id))
             return call_id
         return own_id
+
+    def _older(self, own_id: str, than: int | None) -> bool:
+        """Return whether a step's own call was on record before a place; None: at all."""
+        call = self.core.state.calls.known.get(own_id)
+        if call is None:
+            return self.core.lineage.effect(own_id) is not None
+        return than is None or call.began < than
 
     def _same(self, call: Call, target: ToolTarget, args: dict[str, Json]) -> bool:
         """Return whether a recorded call is of this tool, with these args.

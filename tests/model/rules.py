@@ -2573,6 +2573,110 @@ def test_what_was_told_stays_told_when_its_result_is_told_later(m: Any) -> None:
     assert [["unknown"], *[["unknown", "by hand"]] * 2] == heard
 
 
+@rule  # engine.md C10, H1
+def test_equal_calls_of_a_step_keep_their_order(m: Any) -> None:
+    """What a step hears late of a call of its own doesn't put that before an elder equal one, after any crash."""
+    heard: list[list[str]] = []
+
+    def ask(run: Any) -> None:
+        try:
+            heard[-1].append(call(run))
+        except m.CallOutcomeUnknown:
+            heard[-1].append("unknown")
+
+    def body(run: Any) -> Any:
+        heard.append([])
+        ask(run)
+        ask(run)
+        use(run, lab, "idempotent", 2)
+        ask(run)
+        return heard[-1]
+
+    ends = ["ok", "lost"]
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)))
+    call = sent(lab, on_unknown="fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
+    for where, nth in (("before effect", 3), ("before step.completed", 1)):
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", where)
+        for id in lab.store.state("r").unresolved():
+            lab.journal.resolve("r", id, "happened", "by hand")
+    assert {"output": ["sent", "unknown", "by hand"]} == lab.serve().output
+    assert [["sent", "unknown"], *[["sent", "unknown", "by hand"]] * 2] == heard
+
+
+@rule  # engine.md C10
+def test_a_call_of_its_own_stays_before_one_that_was_taken_over_later(m: Any) -> None:
+    """Of equal calls a step asks first for the one that became its call first, before a crash and after it."""
+
+    def heard(run: Any) -> str:
+        try:
+            return call(run)
+        except (m.CallFailed, m.CallOutcomeUnknown, m.DidNotHappen) as failure:
+            return type(failure).__name__
+
+    def body(run: Any) -> Any:
+        answers.append(heard(run))
+        if len(answers) == 1:
+            raise ValueError("not yet")
+        return [answers[-1], heard(run), use(run, lab, "idempotent", 2) and "looked"]
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            run.do("a", lambda: body(run))
+        run.do("b", lambda: heard(run))
+        return run.do("a", lambda: body(run))
+
+    answers: list[str] = []
+    ends = ["did not happen", "lost", "ok"]
+    lab = bench(m, agent)
+    lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
+    call = sent(lab, on_unknown="fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    crash_at(lab, "before step.completed", 2)
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "before step.completed")
+    assert {"output": ["sent", "CallOutcomeUnknown", "looked"]} == lab.serve().output
+
+
+@rule  # engine.md C10, H1
+def test_what_was_taken_over_keeps_its_place_when_it_is_heard_late(m: Any) -> None:
+    """The step that has taken a call over asks for it before a younger equal one, whatever it has heard meanwhile."""
+    heard: list[list[str]] = []
+
+    def told(outcome: Any) -> str:
+        return "unknown" if isinstance(outcome, m.CallOutcomeUnknown) else str(outcome)
+
+    def body(run: Any) -> Any:
+        heard.append([told(outcome) for outcome in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+        use(run, lab, "idempotent", 2)
+        heard[-1] += [told(outcome) for outcome in run.parallel((tool, {"x": 1}))]
+        return heard[-1]
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: len(run.parallel((tool, {"x": 1}))))
+        return run.do("b", lambda: body(run))
+
+    ends = ["lost", "ok"]
+    lab = bench(m, agent)
+    tool = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, "fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
+    for where, nth in (("before effect", 3), ("before step.completed", 1)):
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", where)
+        for id in lab.store.state("r").unresolved():
+            lab.journal.resolve("r", id, "happened", "by hand")
+    assert {"output": ["unknown", "sent", "by hand"]} == lab.serve().output
+    assert [["unknown", "sent"], *[["unknown", "sent", "by hand"]] * 2] == heard
+
+
 @rule  # engine.md C10, D3
 def test_a_call_that_was_taken_over_is_not_left_out(m: Any) -> None:
     """It is one of the step that took it over: code that doesn't ask for it again is stopped before it sends."""
