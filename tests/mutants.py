@@ -117,15 +117,17 @@ TWINS: Final = (
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n    if outcomes[call_id] is LIVE:",
+        "for call_id, (target, args, _) in wanted.items():\n"
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
         "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
+        "    outcome = LIVE\n"
         "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
         "Caller.parallel",
-        "for call_id, (target, args, own_key) in wanted.items()",
-        "for call_id, (target, args, own_key) in zip(ids, asks, strict=True)",
+        "for call_id in sorted(wanted, key=partial(self._next_told, entry))",
+        "for call_id in ids",
     ),
     Mutant(
         "a key is of any tool",
@@ -183,6 +185,22 @@ TWINS: Final = (
     Mutant("what came when its step was over is told to nobody", "Calls.on_resolved", "or not call.step", ""),
     Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
     Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
+    Mutant(
+        "a word that nothing happened keeps a proof out", "Calls.on_resolved", "event.attempt in call.denied", "False"
+    ),
+    Mutant(
+        "what was denied is not remembered",
+        "Calls.on_resolved",
+        "call.denied += [a for a in call.maybe if a <= last]",
+        "pass",
+    ),
+    Mutant("nobody may know better than a word", "_check_word", "event.attempt in call.denied", "False"),
+    Mutant(
+        "the result of an owner that slept is lost",
+        "Sender._said_meanwhile",
+        'isinstance(end, e.ToolCompleted) and self.core.state.calls.known[call_id].status != "completed"',
+        "False",
+    ),
     Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
@@ -315,8 +333,8 @@ TWINS: Final = (
         "calls that are asked for together are begun together",
         "Caller.parallel",
         "for call_id, (target, args, _) in wanted.items():\n"
-        "    if outcomes[call_id] is LIVE:\n"
-        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))",
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
+        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
         "begun = {}\n"
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if outcomes[call_id] is LIVE:\n"
@@ -341,9 +359,19 @@ TWINS: Final = (
     ),
     Mutant(
         "what the agent was told of an unknown outcome is not recorded",
-        "Caller.recorded",
-        "self.order.heard.add((yield from core.append(end)))",
-        "pass",
+        "Caller._tell_unknown",
+        "at = yield from self.core.append(end)\n"
+        'entry.script.append(ScriptItem(at, "tell", call_id, 0))\n'
+        "yield from self.sender.told_in_turn(entry, at, call_id)\n"
+        "self.order.tell(entry, at)",
+        "yield from ()",
+    ),
+    Mutant(
+        "that nobody knows is told at once",
+        "Caller._tell_unknown",
+        "yield from self.sender.told_in_turn(entry, at, call_id)",
+        "",
+        SAME,
     ),
     Mutant(
         "what was told of an unknown outcome belongs to the step that asked first",
