@@ -274,7 +274,8 @@ class RunAudit:
             return []
         if event.outcome == "happened" and self._happened(event.call_id, call):
             return [self._twice(record, event.call_id)]
-        if (call is not None and call.unresolved) or (call is None and self._linked):
+        proof = call is not None and event.late and event.outcome == "happened" and event.attempt in call.denied
+        if proof or (call is not None and call.unresolved) or (call is None and self._linked):
             return []
         why = "it never started" if call is None else "what became of it was known"
         return [self._one("call_end", record.seq, f"a word was said of call {shown(event.call_id)}, but {why}")]

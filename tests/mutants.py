@@ -121,15 +121,17 @@ TWINS: Final = (
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n    if outcomes[call_id] is LIVE:",
+        "for call_id, (target, args, _) in wanted.items():\n"
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
         "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
+        "    outcome = LIVE\n"
         "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
         "Caller.parallel",
-        "for call_id, (target, args, own_key) in wanted.items()",
-        "for call_id, (target, args, own_key) in zip(ids, asks, strict=True)",
+        "for call_id in sorted(wanted, key=partial(self._next_told, entry))",
+        "for call_id in ids",
     ),
     Mutant(
         "a key is of any tool",
@@ -188,10 +190,41 @@ TWINS: Final = (
     Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
     Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
     Mutant(
+        "a word that nothing happened keeps a proof out", "Calls.on_resolved", "event.attempt in call.denied", "False"
+    ),
+    Mutant(
+        "what was denied is not remembered",
+        "Calls.on_resolved",
+        "call.denied += [a for a in call.maybe if a <= last]",
+        "pass",
+    ),
+    Mutant("nobody may know better than a word", "_check_word", "event.attempt in call.denied", "False"),
+    Mutant(
+        "the result of an owner that slept is lost",
+        "Sender._said_meanwhile",
+        'isinstance(end, e.ToolCompleted) and self.core.state.calls.known[call_id].status != "completed"',
+        "False",
+    ),
+    Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
-        "if own_id in calls.known or self.core.lineage.effect(own_id) is not None:\n    return own_id",
+        "if self._older(own_id, None):\n    return own_id",
         "",
+    ),
+    Mutant(
+        "what a step has taken over comes before its elder equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "than is None",
+    ),
+    Mutant(
+        "what a step has taken over comes behind its younger equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "True",
+    ),
+    Mutant(
+        "a call of the step's own is one that it has taken over", "Calls.on_adopted", "call.step != self.step", "True"
     ),
     Mutant(
         "a call is taken over without a word in the log",
@@ -229,14 +262,14 @@ TWINS: Final = (
     Mutant(
         "the newest that was taken over is asked for first",
         "Calls.taken_over",
-        "key=self._age",
-        "key=self._age, reverse=True",
+        "self.known[key].taken_seq",
+        "-self.known[key].taken_seq",
     ),
     Mutant(
         "a call that was taken over stays that of the step before",
         "Calls.on_adopted",
-        "call.step = call.taken = self.step",
-        "call.taken = self.step",
+        "call.step, call.taken, call.taken_seq = self.step, self.step, record.seq",
+        "call.taken, call.taken_seq = self.step, record.seq",
     ),
     Mutant(
         "what was told is forgotten when its result is told",
@@ -304,8 +337,8 @@ TWINS: Final = (
         "calls that are asked for together are begun together",
         "Caller.parallel",
         "for call_id, (target, args, _) in wanted.items():\n"
-        "    if outcomes[call_id] is LIVE:\n"
-        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))",
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
+        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
         "begun = {}\n"
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if outcomes[call_id] is LIVE:\n"
@@ -330,9 +363,19 @@ TWINS: Final = (
     ),
     Mutant(
         "what the agent was told of an unknown outcome is not recorded",
-        "Caller.recorded",
-        "self.order.heard.add((yield from core.append(end)))",
-        "pass",
+        "Caller._tell_unknown",
+        "at = yield from self.core.append(end)\n"
+        'entry.script.append(ScriptItem(at, "tell", call_id, 0))\n'
+        "yield from self.sender.told_in_turn(entry, at, call_id)\n"
+        "self.order.tell(entry, at)",
+        "yield from ()",
+    ),
+    Mutant(
+        "that nobody knows is told at once",
+        "Caller._tell_unknown",
+        "yield from self.sender.told_in_turn(entry, at, call_id)",
+        "",
+        SAME,
     ),
     Mutant(
         "what was told of an unknown outcome belongs to the step that asked first",

@@ -950,7 +950,8 @@ def our_calls(state):
             "maybe": call.maybe, "told": call.told, "status": call.status, "attempt": call.attempt, "began": call.began,
             "latest": call.latest, "tries": call.tries, "fresh": call.fresh, "step": call.step, "sent": call.sent,
             "expires": call.key_expires_at if call.maybe else None, "unresolved": call.unresolved, "said": call.said,
-            "settled": call.settled, "taken": call.taken, "untold": call.untold,
+            "settled": call.settled, "taken": (call.taken, call.taken_seq),
+            "untold": call.untold,
         }
         for call_id, call in state.calls.known.items()
     }  # fmt: skip
@@ -978,7 +979,7 @@ def model_calls(state):
             "unresolved": call.unresolved,
             "said": call.said,
             "settled": call.settled,
-            "taken": call.taken,
+            "taken": (call.taken, call.taken_at),
             "untold": call.untold,
         }
     return calls
