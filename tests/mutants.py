@@ -759,6 +759,16 @@ OURS: Final = (
     Mutant("a value that can't be stored fails a step", "written", "ValueUnstorable", "ValueError"),
     Mutant("an answer on record is asked for again", "AgentTurn.take", "if last is None:", "if True:", TURN),
     Mutant(
+        "calls that something was written behind are never made",
+        "AgentTurn._last_answer",
+        "left or not (behind or shape.paused(last))",
+        "not (behind or shape.paused(last))",
+        TURN,
+    ),
+    Mutant(
+        "a call that has its result is made again", "AgentTurn._last_answer", "each.id not in answered", "True", TURN
+    ),
+    Mutant(
         "a person isn't asked before a call", "AgentTurn._made", "partial(self.approve, tool.name, args)", "bool", TURN
     ),
     Mutant(

@@ -12,6 +12,7 @@ from crashing import at_random, everywhere, finish, outside
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tool, tool
 from runjournal import provider_shapes as shapes
 from runjournal.engine import failures as f
+from runjournal.histories import UNKNOWN
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.errors import InvalidArgument
@@ -303,6 +304,42 @@ def test_a_paused_answer_is_asked_on() -> None:
         assert "found" == journal.run(small, run_id="r", input={"ask": "hello"})
     assert ["user", "assistant"] == [each["role"] for each in requests[1]["messages"]]
     assert '{"ask": "hello"}' == requests[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "news", "more"),
+    [("anthropic", ["news"], {}), ("chat", ["news"], {}), ("anthropic", [], {"stop_reason": "pause_turn"})],
+)
+def test_calls_without_results_are_made_first(provider: str, news: list[str], more: dict[str, str]) -> None:
+    """Whatever was written behind the answer, and paused or not: the results go directly behind it, as it was live."""
+    answer = ANSWERS[provider]([["silent", {}], ["look_up", {"order": 7}]])
+    content, raw = shapes.shape_of_answer(answer).spoken(answer)
+    requests: list[Any] = []
+
+    def call(request: Json) -> Json:
+        requests.append(request)
+        return ANSWERS[provider]("done")
+
+    def small(run: Run) -> Any:
+        if not run.done("before"):
+            with run.step("before"):
+                run.message("user", "hello")
+                run.message("assistant", content, raw={**raw, **more})
+                for text in news:
+                    run.message("user", text)
+        while (said := run.turn("m", {}, [silent, look_up], call)) is None:
+            pass
+        return said
+
+    with Journal.open("memory:") as journal:
+        assert "done" == journal.run(small, run_id="r")
+        assert ["before", "turn tools", "turn"] == journal.state("r").steps.completed
+        assert 2 == len([each for each in journal.events("r") if each.type == "tool.started"])
+    (request,) = requests
+    CHECKS[provider](request)
+    told = json.dumps(request["messages"])
+    assert 0 < told.index(shapes.NOTHING) < told.index("no such order") < (told.index("news") if news else len(told))
+    assert UNKNOWN not in told
 
 
 def test_a_conversation_goes_on() -> None:
