@@ -997,6 +997,14 @@ OURS: Final = (
     ),
     Mutant("the id of a line is its first run", "naming:named", "head.scope != name", "True"),
     Mutant("what is said while a run goes on is lost", "on_line", "newest == run_id", "True", LINES),
+    Mutant(
+        "who was overtaken on the way to a retry is refused",
+        "Journal._go_on",
+        "naming.on_line(self.store, mistyped.check_run(self, run_id), go_on)",
+        "go_on(mistyped.check_line(self, run_id))",
+        LINES,
+    ),
+    Mutant("an older run is gone on from as its newest", "begin", "newest == run_id", "False", LINES),
     Mutant("two retries are two", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "True", LINES),
     Mutant("a retry is a restart", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "False", LINES),
     Mutant(
