@@ -204,6 +204,24 @@ def test_killed_several_times(one: Any, provider: str, tmp_path: Any) -> None:
     judged(*at_random(one, 12, tmp_path, answers=answers, decides=decides), provider)
 
 
+def test_a_step_of_ones_own_before_each_turn() -> None:
+    """An agent that asks where its loop is ends as if nobody had killed it, and each request is one that is taken."""
+
+    def listens(run: Run) -> Any:
+        while True:
+            last = run.state.completed[-1:]
+            if not last or last[0].startswith("turn tools"):
+                with run.step("inbox", repeat=True):
+                    run.message("user", f"news {len(run.state.messages)}")
+            if (answer := run.turn("m", {"max_tokens": 9}, [mail, charge], says)) is not None:
+                return answer
+
+    answers = [anthropic_answer([["charge", {"order": 7}], ["mail", {"to": "ann"}]]), anthropic_answer("all is done")]
+    whole, ends = everywhere(listens, answers=answers, decides=decides)
+    assert ("completed", "all is done", None) == (whole.status, whole.output, whole.stop)
+    judged(whole, ends, "anthropic")
+
+
 def test_what_the_model_is_told() -> None:
     """Failures, unknown names, wrong args, and a person's no, as results; an edit of the args, in words."""
     end = finish(agent, answers=script(anthropic_answer), decides=decides)
