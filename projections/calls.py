@@ -36,9 +36,11 @@ class Call:
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `said`: somebody has said that nobody knows, since the newest attempt started. `settled`: the agent was told so, and
     that was the word about all attempts so far (on_unknown="tell"). `taken`: the step that has taken the call over from
-    the one that asked for it first. `untold`: somebody has said that it happened, after the agent was told that nobody
-    knows, or its step was over: an equal call is this one, and is told the result.
-    `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
+    the one that asked for it first; `taken_seq`: when.
+    `untold`: somebody has said that it happened, after the agent was told that nobody knows, or its step was over: an
+    equal call is this one, and is told the result.
+    `maybe` are the attempts that may have happened and aren't repeatable; `denied` are those that a person or a hook
+    has denied, and whoever made one may know better; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
@@ -71,6 +73,8 @@ class Call:
     settled: bool = False
     taken: str = ""
     untold: bool = False
+    taken_seq: int = 0
+    denied: list[int] = field(default_factory=list[int])
 
     @property
     def unresolved(self) -> bool:
@@ -149,9 +153,9 @@ class Calls:
     # Reading.
 
     def taken_over(self, step: str) -> list[str]:
-        """Return the ids of the calls that this step has taken over from others, the oldest first."""
+        """Return the ids of the calls that this step has taken over from others, in the order in which it did."""
         found = [key for key in self._taken if self.known[key].taken == self.known[key].step == step]
-        return sorted(found, key=self._age)
+        return sorted(found, key=lambda key: self.known[key].taken_seq)
 
     def kept_elsewhere(self, tool: str, step: str) -> list[str]:
         """Return the ids of a tool's calls that are kept and aren't this step's, the oldest first."""
@@ -186,7 +190,15 @@ class Calls:
         is_open = not completed and call.ended < call.attempt
         unresolved = bool(call.maybe) and not (completed or call.settled)  # as `Call.unresolved`, on the way of appends
         return CallFacts(
-            call.attempt, is_open, unresolved, tuple(call.maybe), call.policy, completed, call.unusable, call.untold
+            call.attempt,
+            is_open,
+            unresolved,
+            tuple(call.maybe),
+            call.policy,
+            completed,
+            call.unusable,
+            call.untold,
+            tuple(call.denied),
         )
 
     # Folding.
@@ -229,11 +241,15 @@ class Calls:
         call.said = call.settled = False
         self._index(event.call_id, call)
 
-    def on_adopted(self, _: RecordedEvent, event: e.ToolAdopted) -> None:
-        """Make the call one of the open step, which must ask for it again if it is entered again."""
+    def on_adopted(self, record: RecordedEvent, event: e.ToolAdopted) -> None:
+        """Make the call one of the open step, which must ask for it again if it is entered again.
+
+        One that is the step's already is told what the agent hadn't heard, and keeps its place among its equals.
+        """
         call = self.known.get(event.call_id)
         if call is not None:
-            call.step = call.taken = self.step
+            if call.step != self.step:
+                call.step, call.taken, call.taken_seq = self.step, self.step, record.seq
             call.fresh, call.untold = True, False
             self._index(event.call_id, call)
 
@@ -269,12 +285,16 @@ class Calls:
         """Keep somebody's word about a call: it changes what is known, not what the agent was told.
 
         If the result couldn't be stored, a person says what it was. "Nothing happened", said by a person or a hook, is
-        about all attempts up to this one; said by a late owner, it is about its own attempt alone.
+        about all attempts up to this one; said by a late owner, it is about its own attempt alone. That this has
+        happened he knows better than whoever said that it hasn't.
         """
         call = self.known.get(event.call_id)
         if call is not None and call.unusable and event.outcome == "happened":
             call.value_seq, call.unusable = record.seq, False
             return
+        if call is not None and event.late and event.attempt in call.denied:
+            call.denied.remove(event.attempt)
+            call.maybe.append(event.attempt)
         if call is None or not call.unresolved:
             return
         if event.outcome != "unknown":
@@ -287,6 +307,8 @@ class Calls:
             self._end(call, "unknown", call.value_seq)
         else:
             last = event.attempt
+            if not event.late:
+                call.denied += [a for a in call.maybe if a <= last]
             call.maybe = [a for a in call.maybe if (a != last if event.late else a > last)]
             if not call.maybe and call.status in ("open", "unknown"):
                 self._end(call, "failed", record.seq)

@@ -19,10 +19,10 @@ STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 TURN, CHECK = "turn", "code_check"
 
-TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
+TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
 ON_A_LOOP, CORE_ON_A_LOOP = 'hasattr(self, "loop")', 'hasattr(self.core.driver, "loop")'
-NUMBER = "0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value"
+NUMBER = "0 if abs(value) >= stamp_min_s and self._is_stamp(value) else value"
 
 TWINS: Final = (
     # What a step sees.
@@ -33,7 +33,7 @@ TWINS: Final = (
         "",
     ),
     Mutant("a step's overlay is seen between steps: plan", "RunParts.tasks", "if self.steps.inside else plan.base", ""),
-    Mutant("a step's overlay is seen between steps: messages", "RunParts.messages", "message.committed", "True"),
+    Mutant("a step's overlay is seen between steps: messages", "RunParts.messages", "self.steps.inside", "True"),
     Mutant(
         "the overlay is not dropped on re-entry: memory",
         "Memory.begin",
@@ -43,7 +43,11 @@ TWINS: Final = (
     ),
     Mutant("the overlay is not dropped on re-entry: plan", "Plan.begin", "self.base", "self.view"),
     Mutant(
-        "the overlay is not dropped on re-entry: messages", "_walk", "pending = []", "pending = pending or []", STORIES
+        "the overlay is not dropped on re-entry: messages",
+        "MessageWalk.settled",
+        "self.unsettled, self._open = [], isinstance(event, e.StepStarted)",
+        "self._open = isinstance(event, e.StepStarted)\nself.unsettled = self.unsettled if self._open else []",
+        STORIES,
     ),
     # Which call is it.
     Mutant("two tools of one name are called in a run", "Names.claim", "_place(first) != _place(made)", "False", NAMES),
@@ -68,13 +72,13 @@ TWINS: Final = (
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
-        "(event.model, event.request_shape) == (target.name, wanted)",
+        "(event.model, event.request_shape) == (target.name, asked.shape)",
         "event.model == target.name",
     ),
     Mutant(
         "a request that fits none is asked anew",
         "Caller.identify",
-        "call_id = yield from self.request(entry, target, args, call_id)",
+        'call_id = yield from self.request(entry, target, args["request"], call_id)',
         "yield from ()",
     ),
     Mutant(
@@ -111,21 +115,23 @@ TWINS: Final = (
         "key not in entry.asked",
         'key not in entry.asked and call.status != "failed"',
     ),
-    Mutant("a clock in a text is a word", "shape", TEXT, "value"),
-    Mutant("any number is a clock", "shape", TEXT, 're.sub(r"[0-9]+", "0", value)'),
-    Mutant("one text is as good as another", "shape", TEXT, '"text"'),
+    Mutant("a clock in a text is a word", "Clocks.shape", TEXT, "value"),
+    Mutant("any number is a clock", "Clocks.shape", TEXT, 're.sub(r"[0-9]+", "0", value)'),
+    Mutant("one text is as good as another", "Clocks.shape", TEXT, '"text"'),
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n    if outcomes[call_id] is LIVE:",
+        "for call_id, (target, args, _) in wanted.items():\n"
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
         "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
+        "    outcome = LIVE\n"
         "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
         "Caller.parallel",
-        "for call_id, (target, args, own_key) in wanted.items()",
-        "for call_id, (target, args, own_key) in zip(ids, asks, strict=True)",
+        "for call_id in sorted(wanted, key=partial(self._next_told, entry))",
+        "for call_id in ids",
     ),
     Mutant(
         "a key is of any tool",
@@ -184,10 +190,41 @@ TWINS: Final = (
     Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
     Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
     Mutant(
+        "a word that nothing happened keeps a proof out", "Calls.on_resolved", "event.attempt in call.denied", "False"
+    ),
+    Mutant(
+        "what was denied is not remembered",
+        "Calls.on_resolved",
+        "call.denied += [a for a in call.maybe if a <= last]",
+        "pass",
+    ),
+    Mutant("nobody may know better than a word", "_check_word", "event.attempt in call.denied", "False"),
+    Mutant(
+        "the result of an owner that slept is lost",
+        "Sender._said_meanwhile",
+        'isinstance(end, e.ToolCompleted) and self.core.state.calls.known[call_id].status != "completed"',
+        "False",
+    ),
+    Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
-        "if own_id in calls.known or self.core.lineage.effect(own_id) is not None:\n    return own_id",
+        "if self._older(own_id, None):\n    return own_id",
         "",
+    ),
+    Mutant(
+        "what a step has taken over comes before its elder equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "than is None",
+    ),
+    Mutant(
+        "what a step has taken over comes behind its younger equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "True",
+    ),
+    Mutant(
+        "a call of the step's own is one that it has taken over", "Calls.on_adopted", "call.step != self.step", "True"
     ),
     Mutant(
         "a call is taken over without a word in the log",
@@ -225,14 +262,14 @@ TWINS: Final = (
     Mutant(
         "the newest that was taken over is asked for first",
         "Calls.taken_over",
-        "key=self._age",
-        "key=self._age, reverse=True",
+        "self.known[key].taken_seq",
+        "-self.known[key].taken_seq",
     ),
     Mutant(
         "a call that was taken over stays that of the step before",
         "Calls.on_adopted",
-        "call.step = call.taken = self.step",
-        "call.taken = self.step",
+        "call.step, call.taken, call.taken_seq = self.step, self.step, record.seq",
+        "call.taken, call.taken_seq = self.step, record.seq",
     ),
     Mutant(
         "what was told is forgotten when its result is told",
@@ -300,8 +337,8 @@ TWINS: Final = (
         "calls that are asked for together are begun together",
         "Caller.parallel",
         "for call_id, (target, args, _) in wanted.items():\n"
-        "    if outcomes[call_id] is LIVE:\n"
-        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))",
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
+        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
         "begun = {}\n"
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if outcomes[call_id] is LIVE:\n"
@@ -326,9 +363,19 @@ TWINS: Final = (
     ),
     Mutant(
         "what the agent was told of an unknown outcome is not recorded",
-        "Caller.recorded",
-        "self.order.heard.add((yield from core.append(end)))",
-        "pass",
+        "Caller._tell_unknown",
+        "at = yield from self.core.append(end)\n"
+        'entry.script.append(ScriptItem(at, "tell", call_id, 0))\n'
+        "yield from self.sender.told_in_turn(entry, at, call_id)\n"
+        "self.order.tell(entry, at)",
+        "yield from ()",
+    ),
+    Mutant(
+        "that nobody knows is told at once",
+        "Caller._tell_unknown",
+        "yield from self.sender.told_in_turn(entry, at, call_id)",
+        "",
+        SAME,
     ),
     Mutant(
         "what was told of an unknown outcome belongs to the step that asked first",
@@ -348,7 +395,7 @@ TWINS: Final = (
     Mutant(
         "the hook is not asked when a tool fails",
         "Sender._ending",
-        "None if nothing or ended.cut else target.word(copy.deepcopy(args), call_id)",
+        "None if nothing or ended.cut else target.word(args, call_id)",
         "None",
     ),
     Mutant("a hook that doesn't know says no", "ToolTarget.word", 'and word[0] == "did_not_happen"', ""),
@@ -587,9 +634,11 @@ OURS: Final = (
     Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
     Mutant(
-        "a tool that changes its arguments changes the next attempt", "Sender._send.body", "copy.deepcopy(args)", "args"
+        "a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copy.deepcopy(args)", "args"
     ),
-    Mutant("a hook that changes its arguments changes the call", "Sender.word", "copy.deepcopy(args)", "args", GAPS),
+    Mutant(
+        "a hook that changes its arguments changes the call", "ToolTarget.word", "copy.deepcopy(args)", "args", GAPS
+    ),
     Mutant(
         "no look at the lease before a transaction",
         "Sender._transact",
@@ -694,8 +743,8 @@ OURS: Final = (
     Mutant(
         "a failed call is another call when it is asked for again", "Caller.call", "entry.busy.pop(call_id, None)", ""
     ),
-    Mutant("seconds since 1970 are no clock", "shape", NUMBER, "value"),
-    Mutant("each number of a request is a clock", "shape", NUMBER, "0"),
+    Mutant("seconds since 1970 are no clock", "Clocks.shape", NUMBER, "value"),
+    Mutant("each number of a request is a clock", "Clocks.shape", NUMBER, "0"),
     Mutant("a question has the key of a tool", "Caller.ask", 'f"ask {action}"', "action"),
     Mutant(
         "an asyncio question has the name of a step",

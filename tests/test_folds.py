@@ -966,7 +966,8 @@ def our_calls(state):
             "maybe": call.maybe, "told": call.told, "status": call.status, "attempt": call.attempt, "began": call.began,
             "latest": call.latest, "tries": call.tries, "fresh": call.fresh, "step": call.step, "sent": call.sent,
             "expires": call.key_expires_at if call.maybe else None, "unresolved": call.unresolved, "said": call.said,
-            "settled": call.settled, "taken": call.taken, "untold": call.untold,
+            "settled": call.settled, "taken": (call.taken, call.taken_seq),
+            "untold": call.untold,
         }
         for call_id, call in state.calls.known.items()
     }  # fmt: skip
@@ -994,7 +995,7 @@ def model_calls(state):
             "unresolved": call.unresolved,
             "said": call.said,
             "settled": call.settled,
-            "taken": call.taken,
+            "taken": (call.taken, call.taken_at),
             "untold": call.untold,
         }
     return calls
@@ -1070,7 +1071,7 @@ def test_calls_and_steps_are_the_models(rng, size):
 def recorded(events) -> Iterator[RecordedEvent]:
     """Events as records, without the price of bytes."""
     for seq, (event, epoch) in enumerate(events, 1):
-        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, None, f"{seq:064}", event)
+        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, f"{seq:064}", event)
 
 
 def long_run(*, abandon):

@@ -150,8 +150,8 @@ class Sender:
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
-        except CallEnded:  # a late word came in between: it has happened, and that is the outcome
-            return self._said_meanwhile(entry, call_id, ended)
+        except CallEnded:  # a word came in between
+            return (yield from self._said_meanwhile(entry, events[-1], ended))
         late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
@@ -165,7 +165,7 @@ class Sender:
 
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
         """What the hook of a tool says of a call now."""
-        return self._looked(lambda: target.word(copy.deepcopy(args), call_id))
+        return self._looked(lambda: target.word(args, call_id))
 
     def _looked(self, callback: Callable[[], T]) -> T:
         """What comes of a function of the user's, which may only look: a mistake in it stops the run."""
@@ -175,11 +175,19 @@ class Sender:
             self.core.stop(mistake)
             raise
 
-    def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
-        """Return what somebody has said of a call while it was made. Raises CallEnded if nobody has."""
-        call = self.core.state.calls.known.get(call_id)
-        if call is None or call.status != "completed":
-            raise CallEnded(f"what became of call {call_id} is known, or it never started")
+    def _said_meanwhile(self, entry: Entry, end: Event, ended: Ended) -> Verb[Sent]:
+        """Return what becomes of an attempt of which somebody has spoken while it was made: engine.md V4.
+
+        That it has happened is the outcome, whoever says so; whoever made it knows better than a word that it did
+        nothing. Else that word counts, as after a crash.
+        """
+        assert isinstance(end, e.ToolCompleted | e.ToolFailed)  # noqa: S101 - nobody speaks of a model call
+        call_id = end.call_id
+        if isinstance(end, e.ToolCompleted) and self.core.state.calls.known[call_id].status != "completed":
+            yield from self.core.record(e.ToolResolved(call_id, end.attempt, "happened", end.result, late=True))
+        call = self.core.state.calls.known[call_id]
+        if call.status != "completed":
+            return Sent(0, None, None, again=False, cancelled=ended.cancelled, lost=True)
         event = self.core.lineage.event_at(call.value_seq)
         entry.script.append(ScriptItem(call.value_seq, "tell", call_id, 0))
         wrong = getattr(event, "result_error", None)
@@ -190,12 +198,12 @@ class Sender:
         self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
     ) -> Verb[Ended]:
         """Run the body, if the run is still ours."""
-        core, reached = self.core, list[bool]()
+        core, reached, lent = self.core, list[bool](), target.lend(args)
 
         def body() -> Any:
             core.lineage.check_lease(core.epoch)
             reached.append(True)
-            return as_tool(core, target.invoke, copy.deepcopy(args), call_id)
+            return as_tool(core, target.invoke, lent, call_id)
 
         def late(ended: Ended) -> None:
             self.bodies[call_id] -= 1
@@ -206,6 +214,7 @@ class Sender:
         ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
         if not ended.cut:
             self.bodies[call_id] -= 1
+            target.take_back(args)
         if isinstance(ended.error, f.Stop | f.ToolUsesRun):
             core.stop(ended.error)
             if not reached and isinstance(ended.error, f.Fenced):
@@ -221,7 +230,7 @@ class Sender:
 
         def make(tx: Transaction) -> tuple[Event, ...]:
             try:
-                value = as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id, Tx(tx)))
+                value = as_tool(core, lambda: target.invoke(target.lend(args), call_id, Tx(tx)))
             except Exception as error:
                 raise _Raised(error) from error
             made[:] = [self._looked(lambda: target.completed(call_id, attempt, value, cut=False)[0])]
@@ -294,7 +303,7 @@ class Sender:
                 raise error
             error = f.cancelled_call(target.name)
         nothing = target.tool.did_nothing(error) if isinstance(target, ToolTarget) else False
-        word = None if nothing or ended.cut else target.word(copy.deepcopy(args), call_id)
+        word = None if nothing or ended.cut else target.word(args, call_id)
         if word is not None and word[0] == "happened":
             event, _ = target.completed(call_id, attempt, word[1], cut=cut)
             return [event], None, "happened"

@@ -16,8 +16,8 @@ from runjournal.log.differences import differences
 from runjournal.log.limits import differences_told_max, differing_text_chars_max
 from runjournal.projections.calls import Call
 
-from .callees import parts_of, shape
 from .core import Core
+from .requests import AskedRequest
 from .script import Entry
 
 
@@ -51,8 +51,8 @@ def _other_requests(core: Core, entry: Entry) -> Iterator[tuple[Call, Json]]:
 def _differing(core: Core, entry: Entry, left: set[str]) -> Iterator[str]:
     for call, request in _other_requests(core, entry):
         event = core.lineage.event_at(call.latest)
-        if isinstance(event, e.ModelStarted) and event.parts is not None:
-            for change in differences(event.parts, parts_of(shape(request, core.lineage.clock.now()))):
+        if isinstance(event, e.ModelStarted) and isinstance(request, AskedRequest):
+            for change in differences(event.parts or {}, request.parts):
                 yield f"{call.tool}: request.{change.path}"
     for key in sorted(left):
         name, recorded = _recorded(core, key)

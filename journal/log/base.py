@@ -83,7 +83,7 @@ class RecordedEvent(NamedTuple):
 
     `seq` counts the run's events from 1 without a gap, `position` those of the store from 1, with gaps possible.
     `at` is UTC text with microseconds, `by` who wrote it, `epoch` the writer's fencing token (0 = not the owner),
-    `step` the index of the step that it belongs to, from 0, or None. `prev` and `hash` are SHA-256 in hex.
+    `step` the index of the step that it belongs to, from 0, or None. `hash` is its hash in hex, as it is stored.
     """
 
     run_id: str
@@ -94,7 +94,6 @@ class RecordedEvent(NamedTuple):
     by: str
     epoch: int
     step: int | None
-    prev: str | None
     hash: str
     event: Event
 

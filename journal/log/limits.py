@@ -23,6 +23,12 @@ run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
 """Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
+thread_look_s: Final = 1.0
+"""Seconds between two looks of a waiting thread whether those that it waits for still live."""
+hash_bytes: Final = 32
+"""The hash of an event: a SHA-256."""
+hashed_name_bytes_max: Final = 255
+"""The id or type of an event whose length the hash can tell, in bytes; no event has a longer one."""
 int_min: Final = -(2**63)
 """The smallest stored integer; a smaller one is `Unstorable`."""
 int_max: Final = 2**63 - 1
@@ -126,6 +132,8 @@ cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64
 """Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+request_lists_kept_max: Final = 8
+"""Lists that a model was asked by one key, as `messages`, that are held to be gone on from; others are hashed anew."""
 differences_told_max: Final = 5
 """Of what differs between what is on record and what is asked for today, so many places are named."""
 differing_text_chars_max: Final = 60
