@@ -640,8 +640,8 @@ def events_page() -> Iterator[str]:
         "",
     ]
     yield from [
-        "A type that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified, and no",
-        "fold sees anything in it.",
+        "A type under `x.` that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified,",
+        "and no fold sees anything in it. Any other type that isn't known is `NewerEvent`, and folds stop there.",
         "",
     ]
     yield from ["## Shapes", ""]

@@ -478,7 +478,7 @@ def test_unknown_type():
     store = whole_rows()
     store.drop_checkpoints()
     for seq in (4, 7):
-        store.rows[seq - 1] = (seq, seq, "future.thing", *store.rows[seq - 1][3:])
+        store.rows[seq - 1] = (seq, seq, "x.future.thing", *store.rows[seq - 1][3:])
     found = [each for each in audit_run(store.relink(), "r") if each.code == "unknown_type"]
     assert [(4, "info")] == [(each.seq, each.severity) for each in found]
     assert [] == verify_run(store, "r").problems
@@ -730,7 +730,7 @@ def test_blob_of_an_unknown_type():
     store = whole_rows()
     store.drop_checkpoints()
     place = next(row[0] for row in store.rows if b'"ext"' in row[3])
-    store.rows[place - 1] = (place, place, "future.thing", *store.rows[place - 1][3:])
+    store.rows[place - 1] = (place, place, "x.future.thing", *store.rows[place - 1][3:])
     assert ["unknown_type"] == codes(audit_store(store.relink()))
 
 

@@ -680,8 +680,8 @@ def test_failing_constructor():
 @pytest.mark.requirement("R145")
 def test_unknown_type():
     """An event of an unknown type keeps its version and data."""
-    event = stored("run.teleported", 2, {"to": "mars"})
-    assert e.UnknownEvent("run.teleported", 2, {"to": "mars"}) == event
+    event = stored("x.teleported", 2, {"to": "mars"})
+    assert e.UnknownEvent("x.teleported", 2, {"to": "mars"}) == event
 
 
 def test_newer_version():

@@ -712,18 +712,18 @@ def test_unknown_types_survive_a_copy(filed, tmp_path):
 
     @dataclass(frozen=True, slots=True)
     class Teleported(e.Event):
-        TYPE: ClassVar[str] = "run.teleported"
+        TYPE: ClassVar[str] = "x.teleported"
         to: str
 
     base.builtin(Teleported)
     try:
         filed.append(R, [Teleported("mars")], epoch=1)
     finally:
-        del base._types["run.teleported"]
+        del base._types["x.teleported"]
     filed.backup(tmp_path / "copy.db")
     with Journal.open(tmp_path / "copy.db", create=False) as copy:
         (event,) = (record.event for record in copy.events(R, after=2))
-        assert (e.UnknownEvent("run.teleported", 1, {"to": "mars"}), 3) == (event, copy.replay(R).seq)
+        assert (e.UnknownEvent("x.teleported", 1, {"to": "mars"}), 3) == (event, copy.replay(R).seq)
         assert list(filed.store.read_raw(R)) == list(copy.store.read_raw(R))
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import orjson
 
 from .base import (
+    NOTHING_UNKNOWN,
     BlobRef,
     Event,
     Json,
@@ -29,6 +30,7 @@ from .base import (
     UnreadableEvent,
     data_of,
     event_of,
+    known_data,
     plan_of,
     registered,
     upcasters,
@@ -279,19 +281,20 @@ def linked(run_id: str, seq: int, prev: str | None, draft: Draft, *, epoch: int)
     return made, (seq, draft.type, body, digest)
 
 
-def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
-    """Return the event that a stored body holds. Never raises."""
+def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> tuple[Event, Mapping[str, Json]]:
+    """Return the event that a stored body holds, and what of it this version doesn't know. Never raises."""
     try:
         version, data = envelope["v"], envelope["data"]
         if type(version) is not int or type(data) is not dict:
-            return UnreadableEvent(event_type, "v or data has the wrong type", body)
+            return UnreadableEvent(event_type, "v or data has the wrong type", body), NOTHING_UNKNOWN
         cls = _known.get(event_type)
         if not _shallow_text(body, cast("object", data)):
-            return UnreadableEvent(event_type, f"it nests deeper than json_depth_max = {json_depth_max}", body)
-        if cls is None:
-            return UnknownEvent(event_type, version, data)
-        if version > cls.VERSION:
-            return NewerEvent(event_type, version, data)
+            what = f"it nests deeper than json_depth_max = {json_depth_max}"
+            return UnreadableEvent(event_type, what, body), NOTHING_UNKNOWN
+        if cls is None and event_type.startswith("x."):
+            return UnknownEvent(event_type, version, data), NOTHING_UNKNOWN
+        if cls is None or version > cls.VERSION:  # a type that isn't a user's own is one of a newer runjournal
+            return NewerEvent(event_type, version, data), NOTHING_UNKNOWN
         if ext := envelope.get("ext"):
             data = cast("dict[str, Any]", data) | {
                 name: BlobRef(ref["sha256"], ref["bytes"]) for name, ref in ext.items() if name in cls.BLOBS
@@ -301,9 +304,20 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
         while version < cls.VERSION:
             data = upcasters()[event_type, version](dict(cast("dict[str, Any]", data)))
             version += 1
-        return event_of(cls, cast("dict[str, Any]", data))
+        return _tolerant(cls, cast("dict[str, Any]", data))
     except Exception as error:  # noqa: BLE001 - an upcaster or a class of the user's own may raise anything
-        return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body)
+        return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body), NOTHING_UNKNOWN
+
+
+def _tolerant(cls: type[Event], data: dict[str, Any]) -> tuple[Event, Mapping[str, Json]]:
+    """Return the event of this data, and what its class doesn't know of it. Raises InvalidArgument for the rest."""
+    try:
+        return event_of(cls, data), NOTHING_UNKNOWN
+    except InvalidArgument:
+        known, unknown = known_data(cls, data)
+        if not unknown:
+            raise
+        return event_of(cls, known), unknown
 
 
 def _shallow_text(text: bytes, value: object) -> bool:
@@ -351,11 +365,12 @@ def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes, d
     except (KeyError, TypeError, ValueError):
         sound, envelope, at, by, epoch, step = False, _NOTHING, "", "", 0, None
     event: Event
+    unknown: Mapping[str, Json] = NOTHING_UNKNOWN
     if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
         event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
     elif sound:
-        event = _event(event_type, body, envelope)
+        event, unknown = _event(event_type, body, envelope)
     else:
         event = UnreadableEvent(event_type, "the body is not an event's JSON", body)
         at, by, epoch, step = "", "", 0, None
-    return RecordedEvent(run_id, seq, position, event_type, at, by, epoch, step, digest.hex(), event)
+    return RecordedEvent(run_id, seq, position, event_type, at, by, epoch, step, digest.hex(), event, unknown)
