@@ -135,7 +135,7 @@ class Calls:
     `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
     """
 
-    VERSION: ClassVar[int] = 6
+    VERSION: ClassVar[int] = 7
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)

@@ -263,7 +263,8 @@ def test_a_mistake_is_seen_from_outside(place: Path) -> None:
     typed("recover", "r", "--agent", "agents_here:slip", code=1)
     with Journal.open("runjournal.db") as journal:
         *_, last = journal.events("r")
-    assert ("WrongArgument", True) == (last.event.error["type"], "expected" in last.event.error["message"])
+    error = getattr(last.event, "error", None) or {}
+    assert ("WrongArgument", True) == (error["type"], "expected" in error["message"])
     assert "queued: mistake" in typed("ls").stdout
     assert "WrongArgument: " in typed("show", "r").stdout
     with pytest.raises(Exception, match="expected"), Journal.open("runjournal.db") as journal:
