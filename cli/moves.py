@@ -95,14 +95,18 @@ def retry(app: App, run: str, *, again: tuple[str, ...], new_run_id: str | None,
 @command(
     "restart",
     epilog=f"{WHOLE}\n\n{EXITS}",
-    examples=[("runjournal restart report-42", "from the beginning; what was sent stays sent")],
+    examples=[("runjournal restart report-42", "from the beginning; the same calls aren't sent again")],
 )
 @click.argument("run")
 @_new_id
 @act_options
 @pass_app
 def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
-    """Queue a new run that begins anew with what its line was queued with."""
+    """Queue a new run that begins anew with what its line was queued with.
+
+    What was sent isn't sent again if a step of the same name asks the same tool for it with the same args, or if the
+    tool has a key= of its own; after a rename, or with other args, it is.
+    """
     from runjournal.sent import answers_to
 
     with acting(app, act) as desk:

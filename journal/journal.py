@@ -266,9 +266,10 @@ class Journal(Logbook):
         return self._go_on("retry", run_id, new_run_id, again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """A new run of the same scope that begins with what its line was queued with; what was sent stays so.
+        """A new run of the same scope that begins with what its line was queued with.
 
-        Its id is that of a retry.
+        What was sent isn't sent again if a step of the same name asks the same tool for it with the same args, or if
+        the tool has a key of its own; after a rename, or with other args, it is. Its id is that of a retry.
         """
         return self._go_on("restart", run_id, new_run_id, ())
 

@@ -427,7 +427,9 @@ class Runner:
 def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
     """Return what becomes of a run that ends nothing and that its owner leaves: it waits for other code, or is free."""
     stop = f.stop_in(error)
-    if isinstance(stop, f.Mistake | f.BROKEN):  # people look at the run to see why it doesn't get on: engine.md X3
+    if stop is not None and isinstance(
+        stop, f.Mistake | f.BROKEN
+    ):  # people look at the run to see why it doesn't get on: engine.md X3
         stored, _ = f.error_of(stop)
         return e.RunRequeued("released", error={"type": stored["type"], "message": stored["message"]})
     if not isinstance(stop, f.PlanChanged | f.StepDiverged):

@@ -68,6 +68,7 @@ class RunAudit:
         self._at = ""
         self._unknown_types: set[str] = set()
         self._effects: set[int] = set()
+        self._entered = 0
         self._given = state is not None
         self._checks: Mapping[type[e.Event], Callable[[RecordedEvent, Any], list[Finding]]] = {
             e.RunClaimed: self._check_claim,
@@ -196,6 +197,7 @@ class RunAudit:
     def _check_step_start(self, record: RecordedEvent, event: e.StepStarted) -> list[Finding]:
         steps, found = self.state.steps, list[Finding]()
         step, seq = steps.open, record.seq
+        self._entered = self.state.offset + seq
         if step is not None and (step.id, step.index) != (event.id, event.index):
             what = f"step {event.index} started while step {step.index} was open"
             found.append(self._one("step_order", seq, what))
@@ -229,7 +231,7 @@ class RunAudit:
         return [
             self._one("step_left_call", record.seq, f"step {step.index} completed while call {shown(call_id)} was open")
             for call_id, call in self.state.calls.of_step(step.id).items()
-            if call.status == "open" and call.policy != "outbox"
+            if call.status == "open" and call.policy != "outbox" and (call.maybe or call.latest > self._entered)
         ]
 
     # Calls.

@@ -109,7 +109,10 @@ class Call:
 
 @dataclass(slots=True)
 class Counts:
-    """How many calls were started, and how many of them ended how; each call counts once, by its newest end."""
+    """How many calls were started, and how many of them ended how; each call counts once, by its newest end.
+
+    One without an end, that may be made again and whose step has completed without it, counts as failed.
+    """
 
     started: int = 0
     completed: int = 0
@@ -132,7 +135,7 @@ class Calls:
     `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
     """
 
-    VERSION: ClassVar[int] = 6
+    VERSION: ClassVar[int] = 7
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -344,11 +347,14 @@ class Calls:
     def complete_step(self) -> bool:
         """Settle the calls of a step that completed; return whether it had sent something.
 
-        Only unresolved ones stay.
+        Only unresolved ones stay. One that may simply be made again, and that a process which died has left open, isn't
+        in flight any more: nobody will ask for it.
         """
         sent = False
         for call_id, call in self.of_step(self.step).items() if self.step else ():
             sent = sent or call.sent
+            if call.status == "open" and not call.kept:
+                self._end(call, "failed", call.value_seq)
             call.forget()
             call.step = ""
             if not call.kept:

@@ -819,11 +819,11 @@ OURS: Final = (
     Mutant(
         "a check doesn't take the run up",
         "CodeChecker.twice",
-        "found.ok and not self._ended and not found.unchecked",
+        "not self._ended and not found.unchecked",
         "False",
         CHECK,
     ),
-    Mutant("a check lets another call pass", "Watcher._live", "shown.end is None and", "", CHECK),
+    Mutant("a check lets another call pass", "Watcher._live", "shown.end is None", "True", CHECK),
     Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
     Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
     Mutant(

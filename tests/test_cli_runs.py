@@ -218,7 +218,7 @@ def test_check_says_where_todays_code_differs(place):
     typed("run", "--agent", "agents_here:add", "--run-id", "a", "--input", "[1, 2]")
     typed("run", "--agent", "agents_here:add_later", "--run-id", "b", "--input", "[1, 2]")
     agents = ["--agent", "agents_here:add", "--agent", "agents_here:add_later"]
-    found = loaded("check", "--all", *agents)
+    found = loaded("check", "--all", "--ended", *agents)
     assert [("a", True), ("b", True)] == sorted((each["run_id"], each["ok"]) for each in found)
     done = typed("check", "a", "--agent", "add=agents_here:other", code=3)
     words = "recorded is step add (do), today's code has step other (do)"
@@ -263,7 +263,8 @@ def test_a_mistake_is_seen_from_outside(place: Path) -> None:
     typed("recover", "r", "--agent", "agents_here:slip", code=1)
     with Journal.open("runjournal.db") as journal:
         *_, last = journal.events("r")
-    assert ("WrongArgument", True) == (last.event.error["type"], "expected" in last.event.error["message"])
+    error = getattr(last.event, "error", None) or {}
+    assert ("WrongArgument", True) == (error["type"], "expected" in error["message"])
     assert "queued: mistake" in typed("ls").stdout
     assert "WrongArgument: " in typed("show", "r").stdout
     with pytest.raises(Exception, match="expected"), Journal.open("runjournal.db") as journal:
@@ -281,3 +282,22 @@ def test_only_what_went_on_is_counted(place: Path) -> None:
     typed("recover", "a", "--agent", "agents_here:add")
     assert "1 of 2 runs went on; " in typed("recover", "a", "b", "--agent", "agents_here:add").stderr
     assert "0 of 1 run went on; " in typed("recover", "a", "--agent", "agents_here:add").stderr
+
+
+def test_all_that_are_checked_may_go_on(place: Path) -> None:
+    """A run that has completed, was cancelled, or went on as another one counts only with --ended."""
+    with Journal.open("runjournal.db") as journal:
+        for run_id in ("done", "queued", "failed", "cancelled"):
+            journal.enqueue("add", run_id=run_id, input=[1, 2])
+        journal.cancel("cancelled")
+    typed("recover", "done", "--agent", "agents_here:add")
+    with Journal.open("runjournal.db") as journal, pytest.raises(ValueError, match="no"):
+        journal.run(lambda run: int("no"), run_id="failed", kind="add")
+    words = ("check", "--all", "--agent", "add=agents_here:other", "-o", "json")
+    assert ["failed", "queued"] == sorted(each["run_id"] for each in loaded(*words, code=3))
+    with Journal.open("runjournal.db") as journal:
+        journal.retry("failed", new_run_id="again")
+    assert ["again", "queued"] == sorted(each["run_id"] for each in loaded(*words))
+    every = ["again", "cancelled", "done", "failed", "queued"]
+    assert every == sorted(each["run_id"] for each in loaded(*words, "--ended", code=3))
+    typed("check", "queued", "--ended", "--agent", "agents_here:add", code=2)

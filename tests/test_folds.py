@@ -20,6 +20,7 @@ from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import answers_kept_max, children_kept_max, int_max, models_max, steps_recent_max
 from runjournal.log.policies import OUTCOMES, REPEATABLE
+from runjournal.looking.audit import audit_run
 from runjournal.projections import transcript
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
@@ -594,6 +595,21 @@ def test_sources_are_bounded():
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["model", "idempotent", "unsafe"])
+def test_a_call_that_a_dead_process_left_and_nobody_asks_for(policy: str) -> None:
+    """Once its step is complete it isn't in flight, nor found by an audit, if it could simply have been made again."""
+    tool = e.ToolStarted("c", "send", {}, policy, read_only=False, on_unknown="ask", attempt=1)
+    left = e.ModelStarted("c", "m", "0" * 64, "0" * 64, 1) if policy == "model" else tool
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        journal.append("r", [e.RunQueued("demo", None), generate.claim(1), step(), left], expect=0)
+        journal.append("r", [e.RunRequeued("released"), generate.claim(2)], epoch=1)
+        journal.append("r", [step(entry=2), done(), e.RunCompleted(None)], epoch=2)
+        calls = journal.state("r").calls
+        codes = {each.code for each in audit_run(journal.store, "r")}
+    sent = policy == "unsafe"
+    assert (sent, sent) == (bool(calls.tools.in_flight + calls.models.in_flight), "step_left_call" in codes)
 
 
 @pytest.mark.requirement("R3", "R4")

@@ -1,5 +1,6 @@
 """Ways out of a run that today's code has stopped: each line that `explain` prints for it is typed, and moves it."""
 
+import contextlib
 import json
 import shlex
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from runjournal import Journal
+from runjournal import Journal, StepDiverged, tool
 from runjournal.cli.app import cli
 
 AGENTS = """
@@ -238,3 +239,71 @@ def test_a_stop_says_where_its_question_is_seen(store: Path) -> None:
     line = json.loads(said)[0]["error"]["message"].split("`")[-2]
     assert "approval.requested" in typed(store, *shlex.split(line)[1:]).stdout
     assert str(store) not in told(store)["why"]
+
+
+@pytest.mark.parametrize(
+    ("step", "to", "key", "times"),
+    [
+        ("a", "ada", None, 1),
+        ("a", "ada", "mail-{to}", 1),
+        ("b", "ada", "mail-{to}", 1),
+        ("b", "ada", None, 2),
+        ("a", "bob", None, 2),
+    ],
+)
+def test_a_restart_sends_only_other_calls(step: str, to: str, key: str | None, times: int) -> None:
+    """The same call in a step of the same name, or by the tool's own key, is told again; after a rename it is sent."""
+    sent: list[str] = []
+
+    @tool(key=key)
+    def mail(to: str) -> str:
+        sent.append(to)
+        return "m"
+
+    with Journal.open("memory:") as journal:
+        journal.run(lambda run: run.do("a", mail, "ada"), run_id=R, kind="k")
+        journal.restart(R)
+        journal.run(lambda run: run.do(step, mail, to), run_id=R, kind="k")
+    assert times == len(sent)
+
+
+def mails(key: str | None = None, *, cc: bool = False) -> Any:
+    if cc:
+        return tool(name="mail", key=key)(lambda to, cc="none": "m")
+    return tool(name="mail", key=key)(lambda to: "m")
+
+
+@pytest.mark.parametrize(("changed", "stops"), [({}, False), ({"cc": True}, True), ({"key": "mail-{to}"}, True)])
+def test_a_tool_that_was_changed_inside_an_open_turn(changed: dict[str, Any], stops: bool) -> None:
+    """A deploy while the calls of an answer are made: of a tool that is another one since, the run stops unsent."""
+    dead: list[bool] = []
+
+    def look(x: int) -> int:
+        if not dead:
+            dead.append(True)
+            raise KeyboardInterrupt
+        return x
+
+    def model(request: Any) -> Any:
+        if len(request["messages"]) > 1:
+            return {"content": [{"type": "text", "text": "end"}]}
+        uses = [("mail", {"to": "ada"}), ("look", {"x": 1})]
+        return {"content": [{"type": "tool_use", "id": name, "name": name, "input": args} for name, args in uses]}
+
+    def agent(mail: Any, prompt: str) -> Any:
+        def called(run: Any) -> Any:
+            tools = [mail, tool(read_only=True)(look)]
+            while (answer := run.turn("m", {"system": prompt, "tools": []}, tools, model)) is None:
+                pass
+            return answer
+
+        return called
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(agent(mails(), "one"), run_id=R, kind="k", input="hi")
+        with contextlib.ExitStack() as stack:
+            if stops:
+                stack.enter_context(pytest.raises(StepDiverged, match="mail was sent"))
+            assert "end" == journal.run(agent(mails(**changed), "two"), run_id=R, kind="k")
+        assert 1 == len([each for each in journal.sent(R) if each.tool == "mail"])

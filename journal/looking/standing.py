@@ -216,7 +216,10 @@ def _owned(stand: Stand) -> str:
 
 
 def _anew(stand: Stand) -> Iterable[Way]:
-    yield stand.do("restart", "a new run from the beginning; what was sent may be sent again")
+    yield stand.do(
+        "restart",
+        "a new run from the beginning; calls that are the same, in steps of the same names, aren't sent again",
+    )
 
 
 def _failed(stand: Stand) -> Iterable[Way]:
