@@ -276,7 +276,7 @@ class Caller:
 
     def _in_place(self, entry: Entry, target: ModelTarget, asked: AskedRequest, place: int) -> list[str]:
         """The recorded requests in this place that differ from this one in their clocks and have something to give."""
-        calls = self._unasked(entry)
+        calls = entry.unasked(self.core.state.calls.known)
         there = {key: call for key, call in calls.items() if call.began and call.place == place}
         if not there:
             return []
@@ -291,14 +291,9 @@ class Caller:
                 found.append(key)
         return found
 
-    def _unasked(self, entry: Entry) -> dict[str, Call]:
-        """The calls of the step that are on record and that this entry hasn't asked for."""
-        known = self.core.state.calls.known
-        return {key: call for key in entry.recorded if (call := known.get(key)) is not None and call.step == entry.step}
-
     def _next_recorded(self, entry: Entry) -> list[str]:
         """The first of the recorded requests, in the order of asking, that hasn't been asked for again."""
-        calls = self._unasked(entry)
+        calls = entry.unasked(self.core.state.calls.known)
         left = [key for key, call in calls.items() if call.began and call.place and key not in entry.asked]
         return sorted(left, key=lambda key: calls[key].place)[:1]
 
@@ -306,7 +301,7 @@ class Caller:
         """Return the id of a call or a question: equal ones are told apart by n."""
         scope = self.core.lineage.scope
         first = call_key(scope, entry.step, what, args)
-        n, call_id = entry.numbers.get(first, 1), first
+        n = entry.numbers.get(first, 1)
         while (call_id := first if n == 1 else call_key(scope, entry.step, what, args, n)) in entry.busy:
             n += 1
         entry.numbers[first] = n

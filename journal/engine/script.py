@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log.base import Event
+from runjournal.projections.calls import Call
 
 
 class ScriptItem(NamedTuple):
@@ -72,6 +73,10 @@ class Entry:
         for line in self.script:
             if line.kind == "tell" and line.nth == 0:
                 self._words.setdefault(line.call_id, []).append(line.at)
+
+    def unasked(self, known: Mapping[str, Call]) -> dict[str, Call]:
+        """Return those of the calls on record that are its step's and weren't asked for in it yet."""
+        return {key: call for key in self.recorded if (call := known.get(key)) is not None and call.step == self.step}
 
     def told(self, at: int) -> None:
         """Note that this end has been told."""
