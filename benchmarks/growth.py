@@ -5,13 +5,17 @@ CPU time of the thread that does it, of a long one and a short one in turn, so t
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from measure import spread
 
+from runjournal import tool
 from runjournal.journal import Journal
 from runjournal.run import Run
 
@@ -61,3 +65,44 @@ def _turn(run: Run, said: list[dict[str, str]], turn: int) -> None:
         answer = run.model("m", {"max_tokens": 1000, "messages": said}, lambda _: {"text": f"{turn} {TEXT}"})
         said.append({"role": "assistant", "content": answer["text"]})
         run.message(**said[-1])
+
+
+def replayed_calls_growth(pairs: int = 3) -> dict[str, float]:
+    """A recorded call that is given back in a step of 8,000 / of 500, each time in a process that finds them so."""
+    long, *others = CALLS
+    (short,) = others
+    ratios: list[float] = []
+    for _ in range(pairs):
+        both = _given_back(long), statistics.median(_given_back(short) for _ in range(pairs))
+        ratios.append(both[0] / both[1])
+    return spread(ratios)
+
+
+class _Died(BaseException):
+    """The agent's process ends."""
+
+
+@tool(read_only=True)
+def look(number: int) -> int:
+    """Return what it was given."""
+    return number
+
+
+def _given_back(count: int) -> float:
+    """Seconds of CPU time of a call that is given back, in a step of so many that was left open."""
+    took: list[float] = []
+
+    def agent(run: Run) -> None:
+        with run.step("long"):
+            begin = time.thread_time()
+            for number in range(count):
+                look(number)
+            took.append((time.thread_time() - begin) / count)
+            raise _Died
+
+    with warnings.catch_warnings(), Journal.open("memory:") as journal:
+        warnings.simplefilter("ignore")  # a long step makes long checkpoints
+        for _ in range(2):
+            with suppress(_Died):
+                journal.run(agent, run_id="r", kind="k")
+    return took[1]

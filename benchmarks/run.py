@@ -37,6 +37,7 @@ GOALS = {
     "replay_ratio": (">=", 3.0),
     "recover_ratio": ("<=", 1.5),
     "run_model_growth": ("<=", 1.5),
+    "replayed_calls_growth": ("<=", 1.3),
     "bytes_ratio": ("<=", 1.85),
     "audit_peak_mb": ("<=", 150),
     "export_peak_mb": ("<=", 150),
@@ -61,6 +62,7 @@ def figures(folder: Path, pairs: int) -> dict[str, Any]:
     found["replay_events_per_s"] = round(replay.EVENTS / statistics.median(replayed.second))
     found["recover_ratio"] = sizes.recover(folder, pairs).ratio()
     found["run_model_growth"] = growth.run_model_growth(folder, pairs)
+    found["replayed_calls_growth"] = growth.replayed_calls_growth()
     found["bytes_ratio"] = sizes.bytes_ratio(folder)
     found["audit_peak_mb"] = sizes.peak_mb(folder / "long.db", "audit", "r")
     found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")

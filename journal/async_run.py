@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import heapq
 import inspect
+import itertools
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -43,6 +45,9 @@ class AsyncDriver:
         self._append = append
         self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append
         self._waiters: list[asyncio.Future[None]] = []
+        self._turns: dict[int, list[tuple[int, int, Until, asyncio.Future[None]]]] = {}  # heaps
+        self._counted = itertools.count()
+        self._witnesses: list[asyncio.Task[Any]] = []  # tasks that were made since the step began
         self._settling = 0
         self.loop = asyncio.get_running_loop()
         self.others: set[asyncio.Task[Any]] = set()
@@ -58,7 +63,12 @@ class AsyncDriver:
 
     def alone(self) -> bool:
         """Return whether no task was made since the step began."""
-        return not (asyncio.all_tasks() - self.others - self.bodies - {asyncio.current_task()})
+        me = asyncio.current_task()
+        if any(not task.done() and task is not me for task in self._witnesses):
+            return False  # all need not be looked through for each of them
+        rest = asyncio.all_tasks() - self.others - self.bodies - {me}
+        self._witnesses = list(itertools.islice(rest, 2))
+        return not rest
 
     def current(self) -> asyncio.Task[Any] | None:
         """Return the task that asks."""
@@ -68,8 +78,10 @@ class AsyncDriver:
         """Wake all who wait."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _wake(waiter)
+        for heap in self._turns.values():
+            while heap and (heap[0][3].done() or heap[0][2].ready()):
+                _wake(heapq.heappop(heap)[3])
 
     def settle(self) -> None:
         """Wait some turns of the loop, so that whoever was just told something acts on it at once."""
@@ -97,6 +109,8 @@ class AsyncDriver:
         """Remember the tasks that are there now: they don't belong to the step."""
         self.others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
         self.bodies = set()
+        self._witnesses = []
+        self._turns = {}
 
     async def end_step(self, entry: Entry | None = None) -> None:
         """Raise NotAwaited if a verb or tool was called, in this step or in the run, and doesn't begin soon.
@@ -152,20 +166,30 @@ class AsyncDriver:
         match command:
             case Append(events):
                 return self._append(events)
-            case Until(ready, bound_s):
-                return await self._wait(ready, bound_s)
+            case Until():
+                return await self._wait(command)
             case Invoke():
                 return await self._invoke(command)
 
-    async def _wait(self, ready: Callable[[], object], bound_s: float | None) -> bool:
-        deadline = None if bound_s is None else self.loop.time() + bound_s
-        while not ready():
+    async def _wait(self, until: Until) -> bool:
+        deadline = None if until.bound_s is None else self.loop.time() + until.bound_s
+        while not until.ready():
             left = None if deadline is None else deadline - self.loop.time()
             if left is not None and left <= 0:
                 return False
             waiter: asyncio.Future[None] = self.loop.create_future()
-            self._waiters.append(waiter)
-            await asyncio.wait([waiter], timeout=left)
+            alarm = None if left is None else self.loop.call_later(left, _wake, waiter)
+            if until.turn is None:
+                self._waiters.append(waiter)
+            else:
+                line, place = until.turn
+                heapq.heappush(self._turns.setdefault(line, []), (place, next(self._counted), until, waiter))
+            try:
+                await waiter
+            finally:
+                waiter.cancel()  # nobody waits for it any more
+                if alarm is not None:
+                    alarm.cancel()
         return True
 
     async def _invoke(self, command: Invoke) -> Ended:
@@ -205,8 +229,13 @@ class AsyncDriver:
             return await result if inspect.isawaitable(result) else result
 
         task = self.loop.create_task(work())
-        self.bodies.add(task)
+        self._hold(task)
         return task
+
+    def _hold(self, task: asyncio.Task[Any]) -> None:
+        """Remember the task of a body while it runs: it is nobody who asks."""
+        self.bodies.add(task)
+        task.add_done_callback(self.bodies.discard)
 
     def _in_thread(self, command: Invoke) -> asyncio.Future[Any]:
         """Run a body in a thread of its own.
@@ -232,7 +261,7 @@ class AsyncDriver:
                 return await value
 
             task = self.loop.create_task(wait(), context=context)
-            self.bodies.add(task)
+            self._hold(task)
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
@@ -287,6 +316,11 @@ class _Telling:
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 """What breaks a loop at once, whoever raises it."""
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _ended(body: asyncio.Future[Any]) -> Ended:

@@ -83,7 +83,7 @@ class SyncDriver:
         match command:
             case Append(events):
                 return self._append(events)
-            case Until(ready, bound_s):
+            case Until(ready, bound_s, _):
                 return self._wait(ready, bound_s)
             case Invoke():
                 me = threading.current_thread()

@@ -65,8 +65,7 @@ TWINS: Final = (
     Mutant(
         "n = 1 + the equal calls that are completed or open",
         "Caller.free_id",
-        "n, scope = 1, self.core.lineage.scope",
-        "scope = self.core.lineage.scope\n"
+        "n = entry.numbers.get(first, 1)",
         "n = 1 + sum(call_key(scope, entry.step, what, args, k) in entry.busy for k in range(1, 9))",
     ),
     Mutant(
@@ -1204,7 +1203,7 @@ OURS: Final = (
     Mutant(
         "what is left out is waited for again and again",
         "TellingOrder.turn",
-        "entry.script = [line for line in entry.script if line not in gone]",
+        "entry.leave_out(at)",
         "pass",
         GAPS,
     ),

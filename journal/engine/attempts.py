@@ -160,7 +160,7 @@ class Sender:
         again = bool(getattr(events[-1], "again", False)) and late is None
         lost = bool(getattr(events[-1], "lost", False))
         if not (again or lost):  # else nobody is told of it, and nobody must wait for that
-            entry.script.append(ScriptItem(recorded.at, "tell", call_id, 0))
+            entry.add(ScriptItem(recorded.at, "tell", call_id, 0))
         return Sent(recorded.at, _value(events[-1]), failure, again, ended.cancelled or recorded.cancelled, lost)
 
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
@@ -189,7 +189,7 @@ class Sender:
         if call.status != "completed":
             return Sent(0, None, None, again=False, cancelled=ended.cancelled, lost=True)
         event = self.core.lineage.event_at(call.value_seq)
-        entry.script.append(ScriptItem(call.value_seq, "tell", call_id, 0))
+        entry.add(ScriptItem(call.value_seq, "tell", call_id, 0))
         wrong = getattr(event, "result_error", None)
         failure = None if wrong is None else f.unusable(call.tool, wrong)
         return Sent(call.value_seq, getattr(event, "result", None), failure, again=False, cancelled=ended.cancelled)
@@ -252,7 +252,7 @@ class Sender:
                 raise raised.error from None
             late = isinstance(raised.error, TimeoutError)
             return Ended(error=f.TransactionTooLong(str(raised.error)) if late else raised.error)
-        entry.script.append(ScriptItem(at, "tell", call_id, 0))
+        entry.add(ScriptItem(at, "tell", call_id, 0))
         wrong = getattr(made[0], "result_error", None)
         failure = None if wrong is None else f.unusable(target.name, wrong)
         return Sent(at, _value(made[0]), failure, again=False, cancelled=None)

@@ -89,6 +89,7 @@ class Caller:
             value = yield from self.outcome(entry, call_id, target, args)
         except BaseException as error:
             entry.busy.pop(call_id, None)
+            entry.numbers.clear()
             self._share(entry, call_id, None, error)
             raise
         if own_key:
@@ -154,6 +155,7 @@ class Caller:
         for call_id, outcome in outcomes.items():
             if isinstance(outcome, BaseException):
                 entry.busy.pop(call_id, None)
+                entry.numbers.clear()
         return [self._parsed_or_failure(wanted[call_id][0], outcomes[call_id]) for call_id in ids]
 
     def _caught(self, steps: Verb[Any]) -> Verb[Any]:
@@ -207,6 +209,7 @@ class Caller:
             asked = args.get("request") if isinstance(target, ModelTarget) else args
             entry.unrecorded[target.name] = asked, entry.places.get(call_id, 0)
         entry.asked.add(call_id)
+        entry.recorded.discard(call_id)
         entry.busy[call_id] = target.name, digest
         return call_id
 
@@ -290,7 +293,7 @@ class Caller:
 
     def _in_place(self, entry: Entry, target: ModelTarget, asked: AskedRequest, place: int) -> list[str]:
         """The recorded requests in this place that differ from this one in their clocks and have something to give."""
-        calls = self.core.state.calls.of_step(entry.step)
+        calls = entry.unasked(self.core.state.calls.known)
         there = {key: call for key, call in calls.items() if call.began and call.place == place}
         if not there:
             return []
@@ -307,15 +310,18 @@ class Caller:
 
     def _next_recorded(self, entry: Entry) -> list[str]:
         """The first of the recorded requests, in the order of asking, that hasn't been asked for again."""
-        calls = self.core.state.calls.of_step(entry.step)
+        calls = entry.unasked(self.core.state.calls.known)
         left = [key for key, call in calls.items() if call.began and call.place and key not in entry.asked]
         return sorted(left, key=lambda key: calls[key].place)[:1]
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
         """Return the id of a call or a question: equal ones are told apart by n."""
-        n, scope = 1, self.core.lineage.scope
-        while (call_id := call_key(scope, entry.step, what, args, n)) in entry.busy:
+        scope = self.core.lineage.scope
+        first = call_key(scope, entry.step, what, args)
+        n = entry.numbers.get(first, 1)
+        while (call_id := first if n == 1 else call_key(scope, entry.step, what, args, n)) in entry.busy:
             n += 1
+        entry.numbers[first] = n
         return call_id
 
     # What a recorded call returns.
@@ -394,7 +400,7 @@ class Caller:
                 self.order.tell(entry, at)
             if not cut:
                 return self.value_at(at)
-        if entry.script and (word := entry.word(call_id)) is not None:
+        if (word := entry.word(call_id)) is not None:
             yield from self.order.turn(entry, word, call_id)
             self.order.tell(entry, word)
         verdict = yield from self.verdict(call_id, target, args, asked=asked)

@@ -15,7 +15,7 @@ CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\
 """Dates, times of day, and numbers of ten digits and more: what may differ in a request that is asked again."""
 
 
-class Span(NamedTuple):
+class ClockSpan(NamedTuple):
     """The seconds since 1970 between which the same is a clock; its ends are none of them."""
 
     since: float = -inf
@@ -25,9 +25,9 @@ class Span(NamedTuple):
         """Return whether a moment lies in it."""
         return self.since < now.timestamp() < self.until
 
-    def both(self, other: Span) -> Span:
+    def both(self, other: ClockSpan) -> ClockSpan:
         """Return the seconds that lie in another span, too."""
-        return Span(max(self.since, other.since), min(self.until, other.until))
+        return ClockSpan(max(self.since, other.since), min(self.until, other.until))
 
 
 class Clocks:
@@ -35,7 +35,7 @@ class Clocks:
 
     def __init__(self, now: datetime) -> None:
         self.now = now
-        self.span = Span()
+        self.span = ClockSpan()
         self._now_s = now.timestamp()
 
     def shape(self, value: Json) -> Json:
@@ -80,11 +80,11 @@ class Clocks:
         """Return whether now lies between two moments, and note how long that stays so."""
         inside = since <= self._now_s < until
         if inside:
-            self.span = self.span.both(Span(since, until))
+            self.span = self.span.both(ClockSpan(since, until))
         elif self._now_s < since:
-            self.span = self.span.both(Span(-inf, since))
+            self.span = self.span.both(ClockSpan(-inf, since))
         else:
-            self.span = self.span.both(Span(until, inf))
+            self.span = self.span.both(ClockSpan(until, inf))
         return inside
 
 

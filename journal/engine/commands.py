@@ -50,11 +50,13 @@ class Invoke(NamedTuple):
 class Until(NamedTuple):
     """Wait until `ready()` is true, or the run has stopped.
 
-    Its outcome is False if `bound_s` passed first (None: no bound).
+    Its outcome is False if `bound_s` passed first (None: no bound). Of the waits whose `turn` begins alike, none is
+    ready before one with a smaller number behind: only that one has to be asked.
     """
 
     ready: Callable[[], object]
     bound_s: float | None
+    turn: tuple[int, int] | None = None
 
 
 Command: TypeAlias = Append | Invoke | Until

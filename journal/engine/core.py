@@ -204,10 +204,12 @@ class Core:
 
     # Waiting.
 
-    def until(self, ready: Callable[[], object], bound_s: float | None) -> Verb[bool]:
-        """Wait; return False if it took too long. A stop of the run ends every wait."""
+    def until(
+        self, ready: Callable[[], object], bound_s: float | None, turn: tuple[int, int] | None = None
+    ) -> Verb[bool]:
+        """Wait; return False if it took too long. A stop of the run ends every wait. `turn`: see `Until`."""
         came = self.stopped is not None or ready()
         if not came:  # else nobody has to be asked
-            came = yield Until(lambda: self.stopped is not None or ready(), bound_s)
+            came = yield Until(lambda: self.stopped is not None or ready(), bound_s, turn)
         self.alive()
         return bool(came)

@@ -37,8 +37,9 @@ class TellingOrder:
         """Return what this attempt has on record and this entry hasn't asked for: sent calls, and questions."""
         state, found = self.core.state, set[str]()
         if calls:
-            for key, call in state.calls.known.items():
-                if key not in entry.asked and call.step == entry.step and call.fresh and call.sent:
+            for key in entry.recorded:
+                call = state.calls.known.get(key)
+                if call is not None and call.step == entry.step and call.fresh and call.sent:
                     found.add(key)
         if questions:
             mine = (entry.step, entry.attempt)
@@ -108,10 +109,11 @@ class TellingOrder:
             return
         entry.held.add(call_id)
         try:
-            came = yield from self.core.until(lambda: self.driver.calm and not entry.before(at), self.wait_s())
+            came = yield from self.core.until(
+                lambda: self.driver.calm and not entry.before(at), self.wait_s(), (entry.since, at)
+            )
             if not came:
-                gone = set(entry.before(at))
-                entry.script = [line for line in entry.script if line not in gone]
+                entry.leave_out(at)
         finally:
             entry.held.discard(call_id)
             self.driver.ring()

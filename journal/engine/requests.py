@@ -28,7 +28,7 @@ from runjournal.log.errors import Unstorable
 from runjournal.log.limits import request_lists_kept_max, request_parts_max
 from runjournal.log.shapes import kind_of
 
-from .clocks import Clocks, Span
+from .clocks import Clocks, ClockSpan
 
 _NO_LIST: Final = hashlib.sha256(b"").digest()
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -56,7 +56,7 @@ class AskedList:
     def __init__(self, depth: int) -> None:
         self.depth = depth  # of its elements, in an event
         self.items: list[Json] = []  # replaced when it changes, never changed: a request may have it
-        self.span = Span()  # when the shapes hold
+        self.span = ClockSpan()  # when the shapes hold
         self._elements = [_START]
         self._exact: list[int] = []  # the places of those that may be equal to what has other bytes, as 1 and True are
         self._lent: list[Json] | None = []  # None: somebody has it, and may keep it

@@ -5,13 +5,15 @@ The rules: engine.md D1 to D4, and engine.md T6 for ends whose asker was cancell
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log.base import Event
+from runjournal.projections.calls import Call
 
 
 class ScriptItem(NamedTuple):
@@ -33,7 +35,9 @@ class Entry:
     `functions` are those of its tools, by name; `places` says of each model call which one it is, from 1, in the order
     in which they were asked for first; `unrecorded` is the newest ask of each tool, model and question that isn't on
     record, its args or request and its place, for the text of a stop; `stands`, of a request that differs from a
-    recorded one in its clocks, which one that is.
+    recorded one in its clocks, which one that is. `recorded` are the calls of its step that are
+    on record and weren't asked for in this entry yet; `since` is the place of its start; `numbers` says from which n on
+    an equal call may be free (engine.md C2).
     """
 
     step: str
@@ -41,6 +45,7 @@ class Entry:
     index: int
     script: list[ScriptItem]
     cuts: set[int]
+    since: int = 0
     open: bool = True
     asked: set[str] = field(default_factory=set[str])
     busy: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -56,31 +61,62 @@ class Entry:
     held: set[str] = field(default_factory=set[str])
     questions: list[str] = field(default_factory=list[str])
 
+    recorded: set[str] = field(default_factory=set[str])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    _words: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    _next: int = 0  # the first line that hasn't been gone through, for all that is known
+    _told: set[int] = field(default_factory=set[int])
+    _left_out: float = 0
+
+    def __post_init__(self) -> None:
+        """Index the words."""
+        for line in self.script:
+            if line.kind == "tell" and line.nth == 0:
+                self._words.setdefault(line.call_id, []).append(line.at)
+
+    def unasked(self, known: Mapping[str, Call]) -> dict[str, Call]:
+        """Return those of the calls on record that are its step's and weren't asked for in it yet."""
+        return {key: call for key in self.recorded if (call := known.get(key)) is not None and call.step == self.step}
+
     def told(self, at: int) -> None:
         """Note that this end has been told."""
-        if self.script:
-            left: list[ScriptItem] = []
-            for line in self.script:
-                if line.kind == "ask" or line.at != at:
-                    left.append(line)  # noqa: PERF401 - each call comes by here: a comprehension is a frame
-            self.script = left
+        self._told.add(at)
 
-    def before(self, at: float) -> list[ScriptItem]:
-        """Return what of the log comes before this and hasn't been gone through."""
-        if not self.script:
-            return []
-        found: list[ScriptItem] = []
-        for line in self.script:
-            if line.at < at and (line.kind == "tell" or self.asks[line.call_id] < line.nth):
-                found.append(line)  # noqa: PERF401 - as above
-        return found
+    def add(self, line: ScriptItem) -> None:
+        """Add an end that is still to be told."""
+        place = (
+            len(self.script)
+            if not self.script or self.script[-1].at <= line.at
+            else bisect_right(self.script, line.at, key=lambda each: each.at)
+        )
+        self.script.insert(place, line)
+        self._words.setdefault(line.call_id, []).append(line.at)
+        self._told.discard(line.at)
+        self._next = min(self._next, place)
+
+    def before(self, at: float) -> ScriptItem | None:
+        """Return the first of the log that comes before this and hasn't been gone through; None if all has.
+
+        What was asked for or told stays so: whatever was gone through is never looked at again.
+        """
+        while self._next < len(self.script):
+            line = self.script[self._next]
+            gone = line.at in self._told if line.kind == "tell" else line.at < self._left_out
+            if not gone and (line.kind == "tell" or self.asks[line.call_id] < line.nth):
+                return line if line.at < at else None
+            self._next += 1
+        return None
+
+    def leave_out(self, at: int) -> None:
+        """Go through all that comes before this, asked for and told or not."""
+        self._left_out = max(self._left_out, at)
+        while (line := self.before(at)) is not None:
+            self._told.add(line.at)
+            self._next += 1
 
     def word(self, call_id: str) -> int | None:
         """Return where the log holds an answer, or somebody's word, about this."""
-        if not self.script:
-            return None
-        said = (line.at for line in self.script if line.kind == "tell" and line.call_id == call_id and line.nth == 0)
-        return next(said, None)
+        return next((at for at in self._words.get(call_id, ()) if at not in self._told), None)
 
 
 def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int]]:

@@ -195,7 +195,8 @@ class StepControl:
         self._goes(name, place)
         self.core.blind = blind
         script, cuts = self._script()
-        self.entry = Entry(step_id, attempt, index, script, cuts)
+        known = self.core.state.calls.of_step(step_id)
+        self.entry = Entry(step_id, attempt, index, script, cuts, since=place, recorded=set(known))
         return self.entry
 
     def _script(self) -> tuple[list[Any], set[int]]:
