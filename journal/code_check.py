@@ -16,14 +16,16 @@ from typing import Any, Final, NoReturn
 
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
-from runjournal.engine.callees import ModelTarget, Target, shape
+from runjournal.engine.callees import ModelTarget, Target
 from runjournal.engine.calls import Caller
+from runjournal.engine.clocks import shape
 from runjournal.engine.commands import Made, Verb
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
+from runjournal.engine.requests import AskedRequest
 from runjournal.engine.script import Entry
 from runjournal.engine.steps import StepControl, id_of
 from runjournal.engine.tools import Word
@@ -198,7 +200,7 @@ class Watcher:
         if shown is not None and shown.end is None and kind == "do" and not (shown.asks or shown.writes):
             self._over(f"it can go on: step {shown.step} is executed again")
 
-    def stand_in(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> str | None:
+    def stand_in(self, entry: Entry, target: ModelTarget, request: AskedRequest, call_id: str) -> str | None:
         """Return the recorded request whose answer stands in for that of another one, in a step that is over.
 
         Nothing rests on it any more: the answer was given, and what was made of it is on record.
@@ -206,7 +208,7 @@ class Watcher:
         shown = self._shown
         if shown is None or shown.end is None or call_id in shown.asks:
             return None
-        today = target.started(call_id, args, 1, self.core.lineage.clock)
+        today = target.started(call_id, {"request": request}, 1, self.core.lineage.clock)
         for key, record in shown.asks.items():
             if named_in(record.event) == named_in(today) and key not in entry.asked:
                 where = where_differs(asked_in(record.event), asked_in(today))
@@ -364,7 +366,8 @@ class Watcher:
             event, name = self._filled(record).event, named_in(record.event)[1]
             asked = f"ask {name}" if isinstance(event, e.ApprovalRequested) else name
             if entry is not None and key not in entry.asked and asked in entry.unrecorded:
-                today = {"args": entry.unrecorded[asked][0]}
+                given, _ = entry.unrecorded[asked]
+                today = {"args": given.value if isinstance(given, AskedRequest) else given}
                 with suppress(CheckOver):
                     words = f"{in_words(event).partition(' (')[0]} ({in_short(today['args'])})"
                     self._diverged(in_words(event), words, record, entry.step, where_differs(asked_in(event), today))
@@ -408,10 +411,10 @@ class ServedCaller(Caller):
 
     watcher: Watcher
 
-    def request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
+    def request(self, entry: Entry, target: ModelTarget, asked: AskedRequest, call_id: str) -> Verb[str]:
         """Return which recorded request this one is, or which one's answer stands in for its own."""
-        found = yield from super().request(entry, target, args, call_id)
-        stands = self.watcher.stand_in(entry, target, args, found)
+        found = yield from super().request(entry, target, asked, call_id)
+        stands = self.watcher.stand_in(entry, target, asked, found)
         if stands is None:
             return found
         entry.stands[call_id] = stands

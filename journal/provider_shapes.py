@@ -66,6 +66,10 @@ class ProviderShape(Protocol):
         """Return the messages as a request takes them."""
         ...
 
+    def joined(self, before: list[Item], after: list[Item]) -> list[Item]:
+        """Return one history of two: the second begins with a message of the model, and the first with none of it."""
+        ...
+
 
 class AnthropicShape:
     """Anthropic's Messages API: content blocks; results stand in one message of the user."""
@@ -111,6 +115,13 @@ class AnthropicShape:
     def history(self, messages: Iterable[Message]) -> list[Item]:
         """Return [{role, content}], blank texts left out, as the API refuses them."""
         return anthropic(message._replace(content=_without_blanks(message.content)) for message in messages)
+
+    def joined(self, before: list[Item], after: list[Item]) -> list[Item]:
+        """Return both, as one message where they meet in one role: roles alternate."""
+        if not before or not after or before[-1]["role"] != after[0]["role"]:
+            return [*before, *after]
+        both = {**after[0], "content": [*before[-1]["content"], *after[0]["content"]]}
+        return [*before[:-1], both, *after[1:]]
 
 
 class ChatShape:
@@ -165,6 +176,10 @@ class ChatShape:
         """Return the messages, each the provider's own object where it came as one."""
         return [{key: value for key, value in item.items() if key != CUT} for item in openai_chat(messages)]
 
+    def joined(self, before: list[Item], after: list[Item]) -> list[Item]:
+        """Return both."""
+        return [*before, *after]
+
 
 CUT: Final = "_cut_off"
 """In the raw form of a chat message: it was cut off by the bound on its tokens. The provider isn't sent it."""
@@ -214,6 +229,31 @@ def history(messages: Sequence[Message], request: Mapping[str, Json]) -> list[It
     dropped = "system" if "system" in request else ""  # Anthropic's field: its messages hold none
     kept = ((message.role, _without_blanks(message.content)) for message in messages if message.role != dropped)
     return [{"role": role, "content": content} for role, content in kept if content]
+
+
+class GrowingHistory:
+    """The messages of one run as its provider takes them, turn after turn: what was there before is kept as it was."""
+
+    def __init__(self) -> None:
+        self._shape: ProviderShape | None = None
+        self._last: Message | None = None
+        self._count = 0
+        self._items: list[Item] = []
+
+    def of(self, messages: Sequence[Message], request: Mapping[str, Json]) -> list[Item]:
+        """Return the same as `history`."""
+        spoken = next((message for message in reversed(messages) if message.role == "assistant"), None)
+        if spoken is None:
+            return history(messages, request)
+        shape = shape_of_message(spoken)
+        if shape is not self._shape or messages[self._count - 1 : self._count] != [self._last]:
+            self._shape, self._count, self._items = shape, 0, []
+        for place in range(len(messages) - 1, self._count, -1):
+            if messages[place].role == "assistant":  # each call before it has its result, made up if need be
+                self._items = shape.joined(self._items, shape.history(messages[self._count : place]))
+                self._count, self._last = place, messages[place - 1]
+                break
+        return shape.joined(self._items, shape.history(messages[self._count :]))
 
 
 def result_text(value: Json) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from runjournal.engine import failures as f
 from runjournal.engine.context import TurnVerbs
+from runjournal.engine.requests import copied
 from runjournal.engine.tools import Tool, looking, receiver_id
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
@@ -42,6 +43,7 @@ class AgentTurn:
     call: Callable[[Json], Any]
     first_ask: Approve
     name: str
+    history: shapes.GrowingHistory
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.request), Mapping):
@@ -90,7 +92,7 @@ class AgentTurn:
             if not messages and not before:
                 self.verbs.write("user", self._input())
                 messages = self.verbs.messages()
-            request = {**self.request, "messages": [*before, *shapes.history(messages, self.request)]}
+            request = {**self.request, "messages": [*before, *self.history.of(messages, self.request)]}
             answer = await self.verbs.model(self.model, request, self.call, {"check": _known})
             content, raw = shapes.shape_of_answer(answer).spoken(answer)
             self.verbs.write("assistant", content, raw=raw)
@@ -123,7 +125,7 @@ class AgentTurn:
             return Said(str(error), is_error=True)
 
     async def _made(self, wanted: Wanted) -> Said:
-        tool, args = self.tools.get(wanted.name), wanted.args
+        tool, args = self.tools.get(wanted.name), copied(wanted.args)  # of `approve`, which may change them
         if wanted.wrong:
             return Said(wanted.wrong, is_error=True)
         if tool is None:

@@ -44,9 +44,9 @@ def _nothing(_: int) -> object:
 class RunAudit:
     """Audit one run: `feed` it the events in order; each call returns what it has found, `finish` what the end shows.
 
-    `head` is the run's row as it was before the first event was read. `args_at(seq)` returns the args of the
-    tool.started there. `state` is where the run goes on from, if it isn't the beginning. `chain` and `derived` hold
-    what was folded.
+    `row` is the run's row in the table `runs` as it was before the first event was read. `args_at(seq)` returns the
+    args of the tool.started there. `state` is where the run goes on from, if it isn't the beginning. `chain` and
+    `derived` hold what was folded.
 
     >>> audit = RunAudit("r", None)
     >>> audit.finish()
@@ -56,13 +56,13 @@ class RunAudit:
     def __init__(
         self,
         run_id: str,
-        head: Head | None,
+        row: Head | None,
         *,
         args_at: Callable[[int], object] = _nothing,
         state: RunState | None = None,
     ) -> None:
         self.run_id = run_id
-        self.chain = ChainAudit(run_id, head)
+        self.chain = ChainAudit(run_id, row)
         self.derived = Derived(run_id, args_at, state=state)
         self.folding = True
         self._at = ""
@@ -94,7 +94,7 @@ class RunAudit:
 
     def feed(self, record: RecordedEvent, body: bytes | None = None) -> list[Finding]:
         """Check one more event, and its stored bytes if they are passed."""
-        found = self.chain.feed(record)
+        found = self.chain.feed(record, body)
         found += self._check_schema(record, body)
         if type(record.event) is not UnreadableEvent:
             found += self._check_time(record)

@@ -6,7 +6,7 @@ pins every message before it. `messages` walks the log and yields what the conte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -156,36 +156,46 @@ def _compacted(records: Iterable[RecordedEvent]) -> Iterator[Message]:
 
 
 def _walk(records: Iterable[RecordedEvent]) -> Iterator[Message | RecordedEvent]:
-    pending: list[Message | RecordedEvent] | None = None
+    walk = MessageWalk()
     for record in records:
+        yield from walk.settled(record)
+    for item in walk.unsettled:
+        yield item._replace(committed=False) if isinstance(item, Message) else item
+
+
+class MessageWalk:
+    """A walk through a run's events, one after the other: which messages and summaries its context holds so far.
+
+    `unsettled` are those of the step that is open: it may fail yet.
+    """
+
+    def __init__(self) -> None:
+        self.unsettled: list[Message | RecordedEvent] = []
+        self._open = False
+
+    def settled(self, record: RecordedEvent) -> Sequence[Message | RecordedEvent]:
+        """Go on by an event; return what is part of the context for good from here on."""
         event = record.event
-        item: Message | RecordedEvent
         match event:
             case e.MessageAppended():
                 item = Message(record.seq, event.role, event.content, event.message_id, event.provider, event.raw)
+                return self._placed(item)
             case e.ContextCompacted():
-                item = record
+                return self._placed(record) if record.epoch else (record,)  # somebody else's is of no step
             case e.RunQueued():
-                for m in event.messages or ():
-                    yield Message(
-                        record.seq, m["role"], m["content"], m.get("message_id"), m.get("provider"), m.get("raw")
-                    )
-                continue
-            case e.StepStarted():
-                pending = []
-                continue
-            case e.StepCompleted():
-                yield from pending or ()
-                pending = None
-                continue
-            case e.StepFailed():
-                pending = None
-                continue
+                return [
+                    Message(record.seq, m["role"], m["content"], m.get("message_id"), m.get("provider"), m.get("raw"))
+                    for m in event.messages or ()
+                ]
+            case e.StepStarted() | e.StepCompleted() | e.StepFailed():
+                items = self.unsettled if isinstance(event, e.StepCompleted) else []
+                self.unsettled, self._open = [], isinstance(event, e.StepStarted)
+                return items
             case _:
-                continue
-        if pending is None or (item is record and not record.epoch):  # somebody else's summary is of no step
-            yield item
-        else:
-            pending.append(item)
-    for item in pending or ():
-        yield item._replace(committed=False) if isinstance(item, Message) else item
+                return ()
+
+    def _placed(self, item: Message | RecordedEvent) -> Sequence[Message | RecordedEvent]:
+        if not self._open:
+            return (item,)
+        self.unsettled.append(item)
+        return ()

@@ -19,10 +19,10 @@ STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 TURN, CHECK = "turn", "code_check"
 
-TEXT = 'CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)'
+TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
 ON_A_LOOP, CORE_ON_A_LOOP = 'hasattr(self, "loop")', 'hasattr(self.core.driver, "loop")'
-NUMBER = "0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value"
+NUMBER = "0 if abs(value) >= stamp_min_s and self._is_stamp(value) else value"
 
 TWINS: Final = (
     # What a step sees.
@@ -33,7 +33,7 @@ TWINS: Final = (
         "",
     ),
     Mutant("a step's overlay is seen between steps: plan", "RunParts.tasks", "if self.steps.inside else plan.base", ""),
-    Mutant("a step's overlay is seen between steps: messages", "RunParts.messages", "message.committed", "True"),
+    Mutant("a step's overlay is seen between steps: messages", "RunParts.messages", "self.steps.inside", "True"),
     Mutant(
         "the overlay is not dropped on re-entry: memory",
         "Memory.begin",
@@ -43,7 +43,11 @@ TWINS: Final = (
     ),
     Mutant("the overlay is not dropped on re-entry: plan", "Plan.begin", "self.base", "self.view"),
     Mutant(
-        "the overlay is not dropped on re-entry: messages", "_walk", "pending = []", "pending = pending or []", STORIES
+        "the overlay is not dropped on re-entry: messages",
+        "MessageWalk.settled",
+        "self.unsettled, self._open = [], isinstance(event, e.StepStarted)",
+        "self._open = isinstance(event, e.StepStarted)\nself.unsettled = self.unsettled if self._open else []",
+        STORIES,
     ),
     # Which call is it.
     Mutant("two tools of one name are called in a run", "Names.claim", "_place(first) != _place(made)", "False", NAMES),
@@ -68,13 +72,13 @@ TWINS: Final = (
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
-        "(event.model, event.request_shape) == (target.name, wanted)",
+        "(event.model, event.request_shape) == (target.name, asked.shape)",
         "event.model == target.name",
     ),
     Mutant(
         "a request that fits none is asked anew",
         "Caller.identify",
-        "call_id = yield from self.request(entry, target, args, call_id)",
+        'call_id = yield from self.request(entry, target, args["request"], call_id)',
         "yield from ()",
     ),
     Mutant(
@@ -111,9 +115,9 @@ TWINS: Final = (
         "key not in entry.asked",
         'key not in entry.asked and call.status != "failed"',
     ),
-    Mutant("a clock in a text is a word", "shape", TEXT, "value"),
-    Mutant("any number is a clock", "shape", TEXT, 're.sub(r"[0-9]+", "0", value)'),
-    Mutant("one text is as good as another", "shape", TEXT, '"text"'),
+    Mutant("a clock in a text is a word", "Clocks.shape", TEXT, "value"),
+    Mutant("any number is a clock", "Clocks.shape", TEXT, 're.sub(r"[0-9]+", "0", value)'),
+    Mutant("one text is as good as another", "Clocks.shape", TEXT, '"text"'),
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
@@ -413,7 +417,7 @@ TWINS: Final = (
     Mutant(
         "the hook is not asked when a tool fails",
         "Sender._ending",
-        "None if nothing or ended.cut else target.word(copy.deepcopy(args), call_id)",
+        "None if nothing or ended.cut else target.word(args, call_id)",
         "None",
     ),
     Mutant("a hook that doesn't know says no", "ToolTarget.word", 'and word[0] == "did_not_happen"', ""),
@@ -652,9 +656,11 @@ OURS: Final = (
     Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
     Mutant(
-        "a tool that changes its arguments changes the next attempt", "Sender._send.body", "copy.deepcopy(args)", "args"
+        "a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copy.deepcopy(args)", "args"
     ),
-    Mutant("a hook that changes its arguments changes the call", "Sender.word", "copy.deepcopy(args)", "args", GAPS),
+    Mutant(
+        "a hook that changes its arguments changes the call", "ToolTarget.word", "copy.deepcopy(args)", "args", GAPS
+    ),
     Mutant(
         "no look at the lease before a transaction",
         "Sender._transact",
@@ -701,15 +707,15 @@ OURS: Final = (
     Mutant(
         "a person speaks of any attempt",
         "_check_word",
-        "not event.late and event.attempt != call.attempt",
+        "event.attempt != call.attempt",
         "False",
         STATUSES,
     ),
     Mutant(
         "a late word about an attempt that has an outcome is heard",
         "_check_word",
-        "event.late and event.attempt not in call.maybe",
-        "False",
+        "event.attempt in call.maybe and not call.completed",
+        "not call.completed",
         STATUSES,
     ),
     Mutant("a word about what is known is heard", "_check_word", "or not call.unresolved", "", STATUSES),
@@ -759,8 +765,8 @@ OURS: Final = (
     Mutant(
         "a failed call is another call when it is asked for again", "Caller.call", "entry.busy.pop(call_id, None)", ""
     ),
-    Mutant("seconds since 1970 are no clock", "shape", NUMBER, "value"),
-    Mutant("each number of a request is a clock", "shape", NUMBER, "0"),
+    Mutant("seconds since 1970 are no clock", "Clocks.shape", NUMBER, "value"),
+    Mutant("each number of a request is a clock", "Clocks.shape", NUMBER, "0"),
     Mutant("a question has the key of a tool", "Caller.ask", 'f"ask {action}"', "action"),
     Mutant(
         "an asyncio question has the name of a step",

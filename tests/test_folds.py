@@ -812,7 +812,7 @@ def test_unknown_types_mean_nothing():
     """An event of an unknown type moves the place and nothing else."""
     state = fold()
     before = state.dump()
-    state.apply(strange(e.UnknownEvent("run.teleported", 9, {"to": "mars"})))
+    state.apply(strange(e.UnknownEvent("x.teleported", 9, {"to": "mars"})))
     assert before | {"seq": 3} == state.dump()
 
 
@@ -1076,7 +1076,7 @@ def test_calls_and_steps_are_the_models(rng, size):
 def recorded(events) -> Iterator[RecordedEvent]:
     """Events as records, without the price of bytes."""
     for seq, (event, epoch) in enumerate(events, 1):
-        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, None, f"{seq:064}", event)
+        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, f"{seq:064}", event)
 
 
 def long_run(*, abandon):

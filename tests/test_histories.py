@@ -128,7 +128,7 @@ def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
             agent(runner.open(claim)[0])
         clock.elapsed_s += 2 * lease_s
         for _ in range(2):
-            with pytest.raises(RunWaiting, match="whether pay_of_a_history happened"):
+            with pytest.raises(RunWaiting, match=r"whether pay_of_a_history .*happened"):
                 journal.run(agent, run_id="r")
         (waits,) = (each.event.for_ for each in journal.events("r") if isinstance(each.event, e.RunWaiting))
         assert [("question", *journal.state("r").calls.unresolved())] == [(wait["kind"], wait["id"]) for wait in waits]

@@ -1,11 +1,12 @@
 """A stop of a step names what differs from the record, by JSON path: in requests to models, in args, in questions."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from runjournal import Journal, Run, RunWaiting, StepDiverged, tool
-from runjournal.engine.callees import parts_of
+from runjournal.engine.requests import AskedRequests
 from runjournal.log.limits import differences_told_max, request_parts_max
 
 
@@ -34,7 +35,7 @@ def stopped(journal: Journal, first: Any, second: Any) -> str:
         journal.run(agent(first, True), run_id="r", kind="k")
     with pytest.raises(StepDiverged) as caught:
         journal.run(agent(second, False), run_id="r", kind="k")
-    return str(caught.value).partition("; what differs: ")[2]
+    return caught.value.message.partition("; what differs: ")[2]
 
 
 def ask(run: Run, request: dict[str, Any]) -> Any:
@@ -113,6 +114,10 @@ def test_where_nothing_is_known_nothing_is_said() -> None:
     """The tool wasn't asked for at all: its name alone is told."""
     with Journal.open("memory:") as journal:
         assert "" == stopped(journal, lambda run: send("ann", {}), lambda run: None)
+
+
+def parts_of(request: Any) -> Any:
+    return AskedRequests().asked("m", request, datetime(2026, 1, 2, tzinfo=UTC)).parts
 
 
 def test_the_parts_of_a_request_are_bounded() -> None:

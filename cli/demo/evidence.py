@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
-from runjournal.engine.callees import digest
+from runjournal.engine.requests import request_hash
 from runjournal.engine.verdict import Judged
 from runjournal.journal import Journal
 from runjournal.log import events as e
@@ -139,7 +139,7 @@ def _each_once(folder: Path) -> bool:
 
 def _paid_once(records: Sequence[RecordedEvent], folder: Path, answers: int) -> bool:
     recorded = {record.event.request_hash for record in records if isinstance(record.event, e.ModelStarted)}
-    bill = Counter(digest(entry["args"]) for entry in asked(folder))
+    bill = Counter(request_hash(entry["args"]["request"]) for entry in asked(folder))
     return answers == len(recorded) and bill == dict.fromkeys(recorded, 1)
 
 

@@ -165,7 +165,7 @@ class Sender:
 
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
         """What the hook of a tool says of a call now."""
-        return self._looked(lambda: target.word(copy.deepcopy(args), call_id))
+        return self._looked(lambda: target.word(args, call_id))
 
     def _looked(self, callback: Callable[[], T]) -> T:
         """What comes of a function of the user's, which may only look: a mistake in it stops the run."""
@@ -198,12 +198,12 @@ class Sender:
         self, call_id: str, target: Target, args: dict[str, Json], attempt: int, *, cuttable: bool
     ) -> Verb[Ended]:
         """Run the body, if the run is still ours."""
-        core, reached = self.core, list[bool]()
+        core, reached, lent = self.core, list[bool](), target.lend(args)
 
         def body() -> Any:
             core.lineage.check_lease(core.epoch)
             reached.append(True)
-            return as_tool(core, target.invoke, copy.deepcopy(args), call_id)
+            return as_tool(core, target.invoke, lent, call_id)
 
         def late(ended: Ended) -> None:
             self.bodies[call_id] -= 1
@@ -214,6 +214,7 @@ class Sender:
         ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
         if not ended.cut:
             self.bodies[call_id] -= 1
+            target.take_back(args)
         if isinstance(ended.error, f.Stop | f.ToolUsesRun):
             core.stop(ended.error)
             if not reached and isinstance(ended.error, f.Fenced):
@@ -229,7 +230,7 @@ class Sender:
 
         def make(tx: Transaction) -> tuple[Event, ...]:
             try:
-                value = as_tool(core, lambda: target.invoke(copy.deepcopy(args), call_id, Tx(tx)))
+                value = as_tool(core, lambda: target.invoke(target.lend(args), call_id, Tx(tx)))
             except Exception as error:
                 raise _Raised(error) from error
             made[:] = [self._looked(lambda: target.completed(call_id, attempt, value, cut=False)[0])]
@@ -286,7 +287,7 @@ class Sender:
         """Return the event of an outcome, what the agent is told if it failed, and what a fenced owner may say."""
         error: BaseException | None = ended.error
         if ended.cut == "timeout":
-            error = TimeoutError(f"{target.name} took longer than timeout_s = {target.timeout_s}")
+            error = f.timed_out(target.name, target.timeout_s)
         elif ended.cut == "cancel":
             error = f.cancelled_call(target.name)
         if error is None:
@@ -302,7 +303,7 @@ class Sender:
                 raise error
             error = f.cancelled_call(target.name)
         nothing = target.tool.did_nothing(error) if isinstance(target, ToolTarget) else False
-        word = None if nothing or ended.cut else target.word(copy.deepcopy(args), call_id)
+        word = None if nothing or ended.cut else target.word(args, call_id)
         if word is not None and word[0] == "happened":
             event, _ = target.completed(call_id, attempt, word[1], cut=cut)
             return [event], None, "happened"

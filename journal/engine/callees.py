@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol, TypedDict, cast
 
@@ -19,17 +16,14 @@ from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import dumps, plain
 from runjournal.log.errors import InvalidArgument, Unstorable
 from runjournal.log.limits import (
-    date_near_days,
     money_digits_max,
     name_chars_max,
-    request_parts_max,
-    stamp_min_s,
-    stamp_near_days,
     usage_bytes_max,
 )
-from runjournal.log.shapes import COST, USAGE, Shape, kind_of
+from runjournal.log.shapes import COST, USAGE, Shape
 
 from .failures import Failed, ToolUsesRun, Transient, check_name, error_of
+from .requests import AskedRequest
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
@@ -55,8 +49,20 @@ class Target(Protocol):
         """Return whether `word` can say what became of a call."""
         ...
 
+    def identity(self, args: dict[str, Json]) -> dict[str, Json]:
+        """Return what of the args the id of a call is made of, and what is compared of two calls."""
+        ...
+
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """Return the event of the intent."""
+        ...
+
+    def lend(self, args: dict[str, Json]) -> dict[str, Json]:
+        """Return a copy of the args for a body, which may do with it as it likes."""
+        ...
+
+    def take_back(self, args: dict[str, Json]) -> None:
+        """Take back what a body was lent of these args: it has ended."""
         ...
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
@@ -90,6 +96,16 @@ class ToolTarget:
     @property
     def has_hook(self) -> bool:
         return self.tool.reconcile is not None
+
+    def identity(self, args: dict[str, Json]) -> dict[str, Json]:
+        """Return them all."""
+        return args
+
+    def lend(self, args: dict[str, Json]) -> dict[str, Json]:
+        return copy.deepcopy(args)
+
+    def take_back(self, args: dict[str, Json]) -> None:
+        """Do nothing: it was a copy of its own."""
 
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         expires = None
@@ -126,7 +142,7 @@ class ToolTarget:
         if self.tool.reconcile is None:
             return None
         try:
-            word: Any = self.tool.reconcile(args, key)  # whatever it says
+            word: Any = self.tool.reconcile(copy.deepcopy(args), key)  # whatever it says
             if word and word[0] == "happened":
                 return "happened", plain(word[1] if len(word) > 1 else None)
             if word and word[0] == "did_not_happen":
@@ -221,16 +237,28 @@ class ModelTarget:
         """Return whether `call` is a coroutine function."""
         return inspect.iscoroutinefunction(self.call)
 
+    def identity(self, args: dict[str, Json]) -> dict[str, Json]:
+        """Return the hash of the request, as long as that may be."""
+        request: AskedRequest = args["request"]
+        return {"request": request.hash}
+
+    def lend(self, args: dict[str, Json]) -> dict[str, Json]:
+        request: AskedRequest = args["request"]
+        return {"request": request.lend()}
+
+    def take_back(self, args: dict[str, Json]) -> None:
+        request: AskedRequest = args["request"]
+        request.take_back()
+
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """Return the event of the intent.
 
-        It holds the request as a digest: the answer must come back, the question is asked anew.
+        It holds the request as digests: the answer must come back, the question is asked anew.
         """
-        asked = shape(args, clock.now())
+        asked: AskedRequest = args["request"]
         return e.ModelStarted(
-            call_id, self.name, digest(args), digest(asked), attempt, self.provider, self.fingerprint,
-            parts=parts_of(asked["request"]),
-        )  # fmt: skip
+            call_id, self.name, asked.hash, asked.shape, attempt, self.provider, self.fingerprint, parts=asked.parts
+        )
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
         """Ask the model."""
@@ -288,71 +316,6 @@ class ModelTarget:
     def word(self, args: Json, key: str) -> Word | None:
         """Return None: a model has no hook."""
         return None
-
-
-CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d(:\d\d)?(\.\d+)?|\d{10,}(\.\d+)?")
-"""Dates, times of day, and numbers of ten digits and more: what may differ in a request that is asked again."""
-
-
-def shape(value: Json, now: datetime) -> Json:
-    """Return a request without its clocks. Nothing else may differ: an answer must not go to another question.
-
-    A date, or a number of (milli-, micro-, nano-) seconds since 1970, that is far from now is no clock, but what is
-    asked about: another day, an order, a phone number.
-    """
-    if isinstance(value, dict):
-        return {key: shape(item, now) for key, item in cast("dict[str, Any]", value).items()}
-    if kind_of(value) is list:
-        return [shape(item, now) for item in value]
-    if isinstance(value, str):
-        return CLOCK.sub(lambda found: "0" if _is_clock(found[0], now) else found[0], value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return 0 if abs(value) >= stamp_min_s and _is_stamp(value, now) else value
-    return value
-
-
-def _is_clock(text: str, now: datetime) -> bool:
-    if ":" in text:
-        return True
-    if "-" in text:
-        try:
-            day = date.fromisoformat(text)
-        except ValueError:
-            return False
-        return abs((day - now.date()).days) <= date_near_days
-    return _is_stamp(float(text), now)
-
-
-def _is_stamp(number: float, now: datetime) -> bool:
-    return any(abs(number / unit - now.timestamp()) < stamp_near_days * 86_400 for unit in (1, 10**3, 10**6, 10**9))
-
-
-def digest(value: Json) -> str:
-    """Return SHA-256, in hex, of a value's JSON with sorted keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def parts_of(request: Json) -> dict[str, Any]:
-    """Return the parts of a request, without its clocks, as short digests.
-
-    The parts are its keys, and the elements of a list under one: {"system": "9f86d081", "messages": ["2c26b46b", …]}.
-    Of a longer list than `request_parts_max` the rest is one part.
-    """
-    if not isinstance(request, dict):
-        return {"": _short_digest(request)}
-    return {key: _elements(value) for key, value in cast("dict[str, Json]", request).items()}
-
-
-def _elements(value: Json) -> Any:
-    if not isinstance(value, list):
-        return _short_digest(value)
-    parts = cast("list[object]", value)
-    first, rest = parts[:request_parts_max], parts[request_parts_max:]
-    return [*map(_short_digest, first), *([_short_digest(rest)] if rest else [])]
-
-
-def _short_digest(value: Json) -> str:
-    return digest(value)[:8]
 
 
 def storable(value: Any) -> Json:

@@ -23,8 +23,9 @@ from runjournal.projections.index import args_sha256
 
 from . import failures as f
 from .attempts import LOST, Sender
-from .callees import ModelTarget, Target, ToolTarget, digest, shape, today
+from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
+from .requests import AskedRequest
 from .script import Entry, ScriptItem
 from .steps import StepControl
 from .tools import Names, call_key, looking
@@ -192,16 +193,16 @@ class Caller:
 
         An n is free if its call is neither in flight nor was returned completed.
         """
-        digest = args_sha256(args)
+        digest = args_sha256(identity := target.identity(args))
         if isinstance(target, ToolTarget) and (mistake := self.names.claim(target.tool, entry.functions)) is not None:
             self.core.halt(mistake)
-        call_id = own_key or self.free_id(entry, target.name, args)
+        call_id = own_key or self.free_id(entry, target.name, identity)
         if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE:
             call_id = yield from self._equal(entry, target, args, call_id)
         if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget):
-            call_id = yield from self.request(entry, target, args, call_id)
+            call_id = yield from self.request(entry, target, args["request"], call_id)
         if call_id not in self.core.state.calls.known:
             asked = args.get("request") if isinstance(target, ModelTarget) else args
             entry.unrecorded[target.name] = asked, entry.places.get(call_id, 0)
@@ -264,7 +265,7 @@ class Caller:
         event = self.core.lineage.event_at(call.args_seq)
         return event.args if isinstance(event, e.ToolStarted) else None
 
-    def request(self, entry: Entry, target: ModelTarget, args: Json, call_id: str) -> Verb[str]:
+    def request(self, entry: Entry, target: ModelTarget, asked: AskedRequest, call_id: str) -> Verb[str]:
         """Return which recorded request this one is: its equal; else the one in its place that differs in clocks only.
 
         If a person has said so, it is the next one that hasn't been asked for again, whatever differs (engine.md C13).
@@ -279,7 +280,7 @@ class Caller:
         if call_id not in entry.places and self.core.state.calls.known.get(call_id, _NOBODY).step != entry.step:
             opened = self.core.state.steps.open
             recorded = opened is not None and opened.recorded
-            alike = self._next_recorded(entry) if recorded else self._in_place(entry, target, args, place)
+            alike = self._next_recorded(entry) if recorded else self._in_place(entry, target, asked, place)
             if len(alike) == 1:
                 entry.stands[call_id] = call_id = alike[0]
                 note = e.NoteAdded(f"request_changed {call_id}", code="request_changed", call_id=call_id)
@@ -287,17 +288,19 @@ class Caller:
         entry.places.setdefault(call_id, place)
         return call_id
 
-    def _in_place(self, entry: Entry, target: ModelTarget, args: Json, place: int) -> list[str]:
+    def _in_place(self, entry: Entry, target: ModelTarget, asked: AskedRequest, place: int) -> list[str]:
         """The recorded requests in this place that differ from this one in their clocks and have something to give."""
         calls = self.core.state.calls.of_step(entry.step)
         there = {key: call for key, call in calls.items() if call.began and call.place == place}
         if not there:
             return []
-        wanted = digest(shape(args, self.core.lineage.clock.now()))
         found: list[str] = []
         for key, call in there.items():
             event = self.core.lineage.event_at(call.args_seq)
-            alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (target.name, wanted)
+            alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (
+                target.name,
+                asked.shape,
+            )
             if alike and key not in entry.asked:
                 found.append(key)
         return found

@@ -35,6 +35,7 @@ from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .commands import Verb
 from .core import Core
 from .parts import RunParts
+from .requests import copied
 from .tools import Tool, looking
 
 T = TypeVar("T")
@@ -80,8 +81,13 @@ class StateView:
 
     @property
     def messages(self) -> list[Message]:
-        """Return the messages of the context, in order."""
-        return self._parts.messages()
+        """Return the messages of the context, in order; copies."""
+        return [
+            message
+            if isinstance(message.content, str) and message.raw is None
+            else message._replace(content=copied(message.content), raw=copied(message.raw))
+            for message in self._parts.messages()
+        ]
 
     @property
     def memory(self) -> dict[str, Json]:
@@ -320,7 +326,9 @@ class Context:
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
         target = ModelTarget(name, call, **how)
         self._core.driver.check(target)
-        return self._caller.call(target, {"request": plain(request)})
+        with self._core.driver.lock:
+            asked = self._parts.requests.asked(name, request, self._core.lineage.clock.now())
+        return self._caller.call(target, {"request": asked})
 
     async def _ask(
         self, action: str, key: str | int | None, reason: str, args: Mapping[str, Json] | None
@@ -362,9 +370,8 @@ class Context:
         async def ask(action: str, args: Mapping[str, Json]) -> dict[str, Json]:
             return await self._ask(action, None, "", args)
 
-        state = StateView(self._parts)
         return TurnVerbs(
-            core, self.input, lambda: state.messages, self.message, step, model, ask, use, core.driver.together
+            core, self.input, self._parts.messages, self.message, step, model, ask, use, core.driver.together
         )
 
     # The run's end.

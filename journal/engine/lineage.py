@@ -19,6 +19,7 @@ from runjournal.log.errors import MissingBlob
 from runjournal.log.limits import steps_recent_max
 from runjournal.log.owner import Moment, Process, moment
 from runjournal.log.store import Effect, StepEnd, Store
+from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
 
 
@@ -99,6 +100,11 @@ class Lineage:
             run_id, upto = queued.base["run_id"], queued.base["seq"]
             offset -= queued.base["seq"]
 
+    @property
+    def store_option(self) -> str:
+        """Return the option that names the store in a command line, "" where none is needed."""
+        return store_option(self._store.url)
+
     def moment(self) -> Moment:
         """What the clocks of this process say."""
         return moment(self.clock, self._process)
@@ -131,14 +137,15 @@ class Lineage:
         found = next(iter(self._store.read(run_id, seq - 1, seq)), None)
         return self._filled(found).event if found else None
 
-    def records(self, types: Sequence[str] | None = None) -> Iterator[RecordedEvent]:
+    def records(self, types: Sequence[str] | None = None, after: int = 0) -> Iterator[RecordedEvent]:
         """Yield every event of these types (all: None), in order, blobs in place.
 
-        These are the events of the runs whose steps are this line's.
+        These are the events of the runs whose steps are this line's; with `after` those of the run itself behind a seq.
         """
         for part in reversed([part for part in self._parts if part.steps]):
-            for record in self._store.read(part.run_id, 0, part.upto, types=types):
-                yield self._filled(record)
+            if not after or part.run_id == self.run_id:
+                for record in self._store.read(part.run_id, after, part.upto, types=types):
+                    yield self._filled(record)
 
     def input(self) -> Json:
         """Return what the run was queued with."""

@@ -8,12 +8,14 @@ from runjournal.log.base import BlobRef, Event, Json
 from runjournal.log.codec import dumps
 from runjournal.log.shapes import kind_of
 from runjournal.projections.plan import Task
-from runjournal.projections.transcript import CONTEXT_TYPES, Message, messages
+from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWalk
 
 from . import failures as f
 from .calls import Caller
 from .commands import Verb
+from .core import Core
 from .driver import finished
+from .requests import AskedRequests
 
 T = TypeVar("T")
 
@@ -45,6 +47,27 @@ class LentValues:
                 raise f.MemoryMutated(f"run.memory[{key!r}] was changed in place: assign it, so that the log knows")
 
 
+class ReadMessages:
+    """The messages of a run, as far as its log was read: what an agent looks at in each turn is read once."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._walk = MessageWalk()
+        self._upto = 0
+        self._settled: list[Message] = []
+
+    def messages(self, *, inside: bool) -> list[Message]:
+        """Return those that are committed; `inside`: those of the open step, too. Nobody may change their values."""
+        head = self._core.state.seq
+        if head > self._upto:
+            for record in self._core.lineage.records(CONTEXT_TYPES, self._upto):
+                if record.seq <= head or record.run_id != self._core.lineage.run_id:
+                    self._settled += [item for item in self._walk.settled(record) if isinstance(item, Message)]
+            self._upto = head
+        unsettled = self._walk.unsettled if inside else ()
+        return self._settled + [item._replace(committed=False) for item in unsettled if isinstance(item, Message)]
+
+
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
@@ -53,6 +76,8 @@ class RunParts:
         self.steps = caller.steps
         self.caller = caller
         self.lent = LentValues()
+        self.requests = AskedRequests()
+        self._read = ReadMessages(self.core)
 
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""
@@ -84,9 +109,7 @@ class RunParts:
         return [dict(task) for task in (plan.view if self.steps.inside else plan.base)]
 
     def messages(self) -> list[Message]:
-        """The messages of the transcript."""
+        """The messages of the transcript; their values are nobody's to change."""
         self.core.looked = True
-        inside = self.steps.inside
-        return [
-            message for message in messages(self.core.lineage.records(CONTEXT_TYPES)) if inside or message.committed
-        ]
+        with self.core.driver.lock:
+            return self._read.messages(inside=self.steps.inside)

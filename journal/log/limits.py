@@ -23,6 +23,12 @@ run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
 """Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
+thread_look_s: Final = 1.0
+"""Seconds between two looks of a waiting thread whether those that it waits for still live."""
+hash_bytes: Final = 32
+"""The hash of an event: a SHA-256."""
+hashed_name_bytes_max: Final = 255
+"""The id or type of an event whose length the hash can tell, in bytes; no event has a longer one."""
 int_min: Final = -(2**63)
 """The smallest stored integer; a smaller one is `Unstorable`."""
 int_max: Final = 2**63 - 1
@@ -129,6 +135,8 @@ cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64
 """Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+request_lists_kept_max: Final = 8
+"""Lists that a model was asked by one key, as `messages`, that are held to be gone on from; others are hashed anew."""
 differences_told_max: Final = 5
 """Of what differs between what is on record and what is asked for today, so many places are named."""
 differing_text_chars_max: Final = 60
@@ -258,6 +266,10 @@ show_message_chars_max: Final = 2000
 """A message in `show --messages` is cut to this, unless --full."""
 show_args_chars_max: Final = 600
 """The arguments of a call in `show` are cut to this, unless --full; it says how much was left out."""
+asked_args_chars_max: Final = 200
+"""What a person is asked with, where it stands in a sentence, is cut to this; `questions` shows more."""
+edited_args_chars_max: Final = 2000
+"""A line with all that a person is asked with, for him to change, is left out if that is longer."""
 show_lines_max: Final = 200
 """Lines of `show --tree` and `--waterfall`, unless --limit says otherwise; it says that there are more."""
 audit_events_max: Final = 20_000

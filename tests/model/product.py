@@ -28,10 +28,11 @@ from runjournal.async_journal import AsyncRunner
 from runjournal.async_run import AsyncRun
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
-from runjournal.engine.callees import ModelTarget, ToolTarget, digest
+from runjournal.engine.callees import ModelTarget, ToolTarget
 from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.driver import Driver
 from runjournal.engine.parts import RunParts
+from runjournal.engine.requests import request_hash
 from runjournal.engine.tools import Tool as ProductTool
 from runjournal.engine.tools import bound_to, call_key
 from runjournal.journal import Journal as Product_
@@ -137,7 +138,7 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.RunClaimed():
             return {"epoch": event.epoch}
         case e.RunRequeued():
-            return {"reason": event.reason}
+            return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
             stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
             return {"for": [wait["id"] for wait in event.for_]} | ({"stands": stands.pop()} if stands else {})
@@ -749,7 +750,7 @@ class RunView:
     def _noted(self, request: Any) -> Any:
         """The log holds the digest of a request; the world remembers which it is of."""
         args = plain({"request": request})
-        self.journal.store.requests[digest(args)] = args
+        self.journal.store.requests[request_hash(args["request"])] = args
         return request
 
     # One call, in parts: for a test that ends calls in another order than it asks.
@@ -764,12 +765,18 @@ class RunView:
         return ToolTarget(self._tool(tool))
 
     def _identify(self, tool: Tool, args: Any) -> str:
-        if tool.policy == "model":
-            self._noted(args["request"])
         entry = self._caller.entry()
-        call_id = self.product._parts.drive(self._caller.identify(entry, self._target(tool), plain(args), ""))
+        call_id = self.product._parts.drive(
+            self._caller.identify(entry, self._target(tool), self._args(tool, args), "")
+        )
         entry.asks[call_id] += 1
         return call_id
+
+    def _args(self, tool: Tool, args: Any) -> Any:
+        if tool.policy != "model":
+            return plain(args)
+        request = self._noted(args["request"])
+        return {"request": self.product._parts.requests.asked(tool.name, request, self.journal.store.clock.now())}
 
     def _recorded(self, call_id: str, tool: Tool) -> Any:
         entry = self._caller.entry()
@@ -777,13 +784,13 @@ class RunView:
 
     def _start(self, call_id: str, tool: Tool, args: Any) -> int:
         return self.product._parts.drive(
-            self._caller.sender.start(self._caller.entry(), call_id, self._target(tool), plain(args))
+            self._caller.sender.start(self._caller.entry(), call_id, self._target(tool), self._args(tool, args))
         )
 
     def _finish(self, call_id: str, tool: Tool, args: Any, attempt: int) -> Any:
         entry = self._caller.entry()
         return self.product._parts.drive(
-            self._caller.sender.finish(entry, call_id, self._target(tool), plain(args), attempt)
+            self._caller.sender.finish(entry, call_id, self._target(tool), self._args(tool, args), attempt)
         )
 
 

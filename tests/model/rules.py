@@ -1374,6 +1374,7 @@ def test_a_value_of_the_memory_that_cannot_be_stored_is_a_mistake(m: Any) -> Non
     with pytest.raises(m.Mistake):
         lab.journal.run(agent, "r")
     assert "queued" == lab.store.state("r").status and [] == events_of(lab, "step.failed")
+    assert [True] == [event.data["mistake"] for event in lab.events("run.requeued")]
     del values[0]
     assert "completed" == lab.serve().status
     assert {"x": "storable"} == lab.store.state("r").context["memory"] and 1 == len(lab.world.effects)
