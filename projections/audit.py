@@ -276,7 +276,7 @@ class RunAudit:
             return []
         if event.outcome == "happened" and self._happened(event.call_id, call):
             return [self._twice(record, event.call_id)]
-        proof = call is not None and event.late and event.outcome == "happened" and event.attempt in call.denied
+        proof = event.late and call is not None and event.attempt in (*call.denied, *call.maybe)
         if proof or (call is not None and call.unresolved) or (call is None and self._linked):
             return []
         why = "it never started" if call is None else "what became of it was known"

@@ -4,7 +4,8 @@
 all that the log knows by now, whoever said it. A call *may have happened* if it was started, isn't repeatable, and
 nobody has said that it didn't: a failure proves nothing. Args and results are held by reference (seq).
 
-Bounded: the calls of the open step and of failed ones, and every call that is open or unresolved; of the rest, counts.
+Bounded: the calls of the open step and of failed ones, every call that is open or unresolved, and the last ones that
+are settled; of the rest, counts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, tells_unknown
 from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.limits import settled_kept_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE, STRICTNESS
 
 AnyStart: TypeAlias = e.ModelStarted | e.ToolStarted
@@ -85,6 +87,11 @@ class Call:
     def kept(self) -> bool:
         """Return whether the call outlives its step: an equal one is this one."""
         return self.untold or self.unresolved
+
+    @property
+    def remembered(self) -> bool:
+        """Return whether somebody may still say what became of the call: `kept`, or settled, by whoever made it."""
+        return self.kept or (self.settled and bool(self.maybe) and self.status != "completed")
 
     @property
     def has_effect(self) -> bool:
@@ -295,7 +302,8 @@ class Calls:
         if call is not None and event.late and event.attempt in call.denied:
             call.denied.remove(event.attempt)
             call.maybe.append(event.attempt)
-        if call is None or not call.unresolved:
+        late = call is not None and event.late and event.attempt in call.maybe and call.status != "completed"
+        if call is None or not (call.unresolved or late):
             return
         if event.outcome != "unknown":
             call.ended = max(call.ended, event.attempt)
@@ -327,7 +335,7 @@ class Calls:
 
     def _settle(self, call_id: str, call: Call) -> None:
         """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
-        if call.status != "open" and (self.imported or not call.kept):
+        if call.status != "open" and (self.imported or not call.remembered):
             self._drop(call_id, call)
 
     def _drop(self, call_id: str, call: Call) -> None:
@@ -357,10 +365,18 @@ class Calls:
                 self._end(call, "failed", call.value_seq)
             call.forget()
             call.step = ""
-            if not call.kept:
+            if not call.remembered:
                 self._drop(call_id, call)
         self.step = ""
+        self._drop_settled()
         return sent
+
+    def _drop_settled(self) -> None:
+        """Forget the oldest calls that are only remembered because they are settled, if there are too many."""
+        settled = [key for key, call in self.known.items() if call.settled and not (call.step or call.kept)]
+        if len(settled) > settled_kept_max:
+            for call_id in sorted(settled, key=lambda key: self.known[key].latest)[:-settled_kept_max]:
+                self._drop(call_id, self.known[call_id])
 
     def fail_step(self) -> None:
         """End the history of a step that failed, and forget the answers that came after all that was sent."""

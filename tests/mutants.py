@@ -189,6 +189,28 @@ TWINS: Final = (
     Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
     Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
     Mutant(
+        "what is settled is forgotten with its step",
+        "Call.remembered",
+        'or (self.settled and bool(self.maybe) and self.status != "completed")',
+        "",
+    ),
+    Mutant("a late word about what is settled is none", "Calls.on_resolved", "or late", ""),
+    Mutant(
+        "what is settled is remembered for ever",
+        "Calls._drop_settled",
+        "len(settled) > settled_kept_max",
+        "False",
+        FOLDS,
+    ),
+    Mutant(
+        "the newest of what is settled is forgotten",
+        "Calls._drop_settled",
+        "self.known[key].latest",
+        "-self.known[key].latest",
+        FOLDS,
+    ),
+    Mutant("a late word is said twice", "_check_word", "and not call.completed", ""),
+    Mutant(
         "a word that nothing happened keeps a proof out", "Calls.on_resolved", "event.attempt in call.denied", "False"
     ),
     Mutant(
@@ -684,15 +706,15 @@ OURS: Final = (
     Mutant(
         "a person speaks of any attempt",
         "_check_word",
-        "not event.late and event.attempt != call.attempt",
+        "event.attempt != call.attempt",
         "False",
         STATUSES,
     ),
     Mutant(
         "a late word about an attempt that has an outcome is heard",
         "_check_word",
-        "event.late and event.attempt not in call.maybe",
-        "False",
+        "event.attempt in call.maybe and not call.completed",
+        "not call.completed",
         STATUSES,
     ),
     Mutant("a word about what is known is heard", "_check_word", "or not call.unresolved", "", STATUSES),

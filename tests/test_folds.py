@@ -18,7 +18,14 @@ from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent, data_of
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, Unfoldable
-from runjournal.log.limits import answers_kept_max, children_kept_max, int_max, models_max, steps_recent_max
+from runjournal.log.limits import (
+    answers_kept_max,
+    children_kept_max,
+    int_max,
+    models_max,
+    settled_kept_max,
+    steps_recent_max,
+)
 from runjournal.log.policies import OUTCOMES, REPEATABLE
 from runjournal.looking.audit import audit_run
 from runjournal.projections import transcript
@@ -704,6 +711,20 @@ def test_what_a_completed_step_keeps():
     assert (True, "completed", False) == (unheard.untold, unheard.status, unheard.unresolved)
 
 
+def test_settled_calls_are_bounded():
+    """Of the calls that were settled in steps that are over the newest are kept, since a late word may come."""
+    events = [
+        each
+        for n in range(settled_kept_max + 3)
+        for each in (step(n, f"s{n}"), tool(f"c{n}"), no(f"c{n}", kind="CallOutcomeUnknown", settled=True), done(n))
+    ]
+    calls = fold(*events).calls
+    assert [f"c{n}" for n in range(3, settled_kept_max + 3)] == list(calls.known)
+    assert ({}, []) == (calls.unresolved(), calls.kept_elsewhere("send", "s"))
+    heard = fold(*events, (word("happened", "c3", late=True), 0)).calls
+    assert (True, "completed") == (heard.known["c3"].untold, heard.known["c3"].status)
+
+
 # --- approvals, inbox, status -----------------------------------------------------------------------------------------
 
 
@@ -978,7 +999,7 @@ def model_calls(state):
     calls = {}
     for call_id, call in state.calls.items():
         nothing = call.policy not in REPEATABLE and not call.maybe and call.status in ("open", "unknown")
-        if not call.step and not call.kept:
+        if not call.step and not call.remembered:
             continue
         calls[call_id] = {
             "maybe": call.maybe,

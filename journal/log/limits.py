@@ -79,6 +79,9 @@ models_max: Final = 256
 """Models with a line of their own in the cost ledger; the rest share one. So do sources of money, in a currency."""
 answers_kept_max: Final = 64
 """Answers to questions that no step asked; older ones are left out of the state, the log keeps them."""
+settled_kept_max: Final = 32
+"""Calls of steps that are over and of which the agent was told once that nobody knows (`on_unknown="tell"`): whoever
+made one may still say what became of it. For an older one it is too late."""
 children_kept_max: Final = 1_000
 """Children whose status the state keeps; those that run are always among them."""
 tags_max: Final = 64

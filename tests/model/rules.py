@@ -801,6 +801,45 @@ def test_a_late_proof_beats_a_word_that_nothing_happened(m: Any) -> None:
     assert 1 == len(lab.events("tool.started")) == len(lab.world.effects)
 
 
+@rule  # engine.md V4
+def test_a_late_word_about_what_is_settled_is_told(m: Any) -> None:
+    """The agent was told that nobody knows, and that was all. Whoever made it knows, and the next equal ask is told."""
+    for where in ("effect of its step", "effect of the next step"):
+
+        def unknown(run: Any) -> str:
+            try:
+                return call(run)
+            except m.CallOutcomeUnknown:
+                return "unknown"
+
+        def first(run: Any, where: str = where) -> Any:
+            told = [unknown(run)]
+            use(run, lab, "idempotent", 2)
+            return told + [unknown(run) for _ in range(2 * (where == "effect of its step"))]
+
+        def agent(run: Any, where: str = where) -> Any:
+            told = run.do("a", lambda: first(run))
+            run.do("b", lambda: use(run, lab, "idempotent", 3))
+            return told + run.do("c", lambda: [unknown(run) for _ in range(2 * (where != "effect of its step"))])
+
+        lab = bench(m, agent)
+        call = sent(lab, on_unknown="tell")
+        ends = ["lost", "ok"]
+        lab.nature = lambda tool, x, n, ends=ends: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign, misc]
+        lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+        crash_at(lab, "before effect", 2 if where == "effect of its step" else 3)
+        with suppress(m.Crash):
+            lab.journal.run(agent, "r")
+        lab.died("r", "before effect")
+        (id,) = {event.data["call_id"] for event in lab.events("tool.failed")}
+        with pytest.raises(m.Refused):
+            lab.journal.resolve("r", id, "happened", "by hand")
+        for result in ("late", "later"):  # once
+            lab.journal.testify("r", {"call_id": id, "attempt": 1, "result": result}, "happened")
+        assert {"output": ["unknown", "late", "sent"]} == lab.serve().output
+        assert 1 == len(lab.events("tool.resolved"))
+
+
 @rule  # engine.md V3
 def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
     """The owner may still end the call itself."""
