@@ -765,6 +765,16 @@ OURS: Final = (
     Mutant("a value that can't be stored fails a step", "written", "ValueUnstorable", "ValueError"),
     Mutant("an answer on record is asked for again", "AgentTurn.take", "if last is None:", "if True:", TURN),
     Mutant(
+        "calls that something was written behind are never made",
+        "AgentTurn._last_answer",
+        "left or not (behind or shape.paused(last))",
+        "not (behind or shape.paused(last))",
+        TURN,
+    ),
+    Mutant(
+        "a call that has its result is made again", "AgentTurn._last_answer", "each.id not in answered", "True", TURN
+    ),
+    Mutant(
         "a person isn't asked before a call", "AgentTurn._made", "partial(self.approve, tool.name, args)", "bool", TURN
     ),
     Mutant(
@@ -993,6 +1003,14 @@ OURS: Final = (
     ),
     Mutant("the id of a line is its first run", "naming:named", "head.scope != name", "True"),
     Mutant("what is said while a run goes on is lost", "on_line", "newest == run_id", "True", LINES),
+    Mutant(
+        "who was overtaken on the way to a retry is refused",
+        "Journal._go_on",
+        "naming.on_line(self.store, mistyped.check_run(self, run_id), go_on)",
+        "go_on(mistyped.check_line(self, run_id))",
+        LINES,
+    ),
+    Mutant("an older run is gone on from as its newest", "begin", "newest == run_id", "False", LINES),
     Mutant("two retries are two", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "True", LINES),
     Mutant("a retry is a restart", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "False", LINES),
     Mutant(

@@ -106,7 +106,7 @@ def made(path: Path, *rows: tuple[str, dict[str, Any]]) -> None:
             put(journal, kind, data)
 
 
-NEW = [
+NEW: list[tuple[str, dict[str, Any]]] = [
     ("note.added", {"text": "hi", "mood": "good"}),
     ("cost.recorded", {"amount": "1", "currency": "USD", "source": "s", "region": ["eu"]}),
     ("x.newer.thing", {"a": 1}),
