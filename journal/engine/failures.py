@@ -90,7 +90,7 @@ class CallOutcomeUnknown(Told):
         self.add_note(
             'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
             "DidNotHappen, or what its not_sent= names; one that can be asked has reconcile=; else a person says what "
-            "became of it: `runjournal questions` lists it, `runjournal resolve` answers it"
+            "became of it: `runjournal questions` lists it, with the commands that answer it"
         )
 
 
@@ -136,7 +136,7 @@ def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
     why = str(error["message"]).removesuffix("; nothing was written")
     return ResultUnusable(
         f"{tool} has happened, but its result couldn't be stored: {why}. It is not made again; let the "
-        "tool give back plain JSON, and say what it was: `runjournal resolve RUN CALL happened --result JSON`"
+        "tool give back plain JSON, and say what it was: runjournal resolve, with `happened` and `--result`"
     )
 
 
