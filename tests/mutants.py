@@ -138,7 +138,7 @@ TWINS: Final = (
         "known not in (None, (target.name, digest))",
         "known and known[1] != digest",
     ),
-    Mutant("a key in flight isn't looked at", "Caller._known", "entry.busy.get(call_id),", ""),
+    Mutant("a key in flight isn't looked at", "known", "entry.busy.get(call_id),", ""),
     Mutant("a question has the name of a step", "Context._ask", 'f"ask {action}"', "action"),
     # What a recorded call gives back.
     Mutant(
@@ -255,21 +255,21 @@ TWINS: Final = (
     ),
     Mutant(
         "any call of the tool is the same",
-        "Caller._same",
+        "same",
         'args_sha256(mine) == args_sha256(cast("Json", recorded))',
         "True",
     ),
-    Mutant("a call of any tool is the same", "Caller._same", "call.tool != target.name or", "", SAME),
+    Mutant("a call of any tool is the same", "same", "call.tool != target.name or", "", SAME),
     Mutant(
         "a parameter that a deploy adds makes another call",
-        "Caller._same",
+        "same",
         "name in recorded or not tool.is_default(name, value)",
         "True",
         SAME,
     ),
     Mutant(
         "whatever a deploy adds, it is the same call",
-        "Caller._same",
+        "same",
         "name in recorded or not tool.is_default(name, value)",
         "name in recorded",
         SAME,
@@ -1104,7 +1104,7 @@ OURS: Final = (
     Mutant("an owner doesn't look for its store", "Leases.ensure", "self._store.check_place()", "", REPLACED),
     Mutant(
         "a commit into a lost file is acknowledged",
-        "SQLiteStore._commit",
+        "SQLiteStore._committed",
         'self._files.check("what was committed just now is in the file that was there, and counts for nothing")',
         "",
         REPLACED,
@@ -1165,11 +1165,17 @@ OURS: Final = (
         "SyncDriver.perform",
         "self.lock.release()\n"
         "try:\n    return self._invoke(command)\n"
-        "finally:\n    self.lock.acquire()\n    self._sending.discard(me)",
+        "finally:\n    take_again(self.lock)\n    self._sending.discard(me)",
         "try:\n    return self._invoke(command)\nfinally:\n    self._sending.discard(me)",
         THREADS,
     ),
-    Mutant("threads don't wait for what is recorded", "SyncDriver.alone", "not self.threads", "True", THREADS),
+    Mutant(
+        "threads don't wait for what is recorded",
+        "SyncDriver.alone",
+        "not any(each.is_alive() for each in list(self.threads))",
+        "True",
+        THREADS,
+    ),
     Mutant("timeout_s cuts nothing", "SyncDriver._invoke", "command.timeout_s is None", "True", THREADS),
     Mutant("a late end is told to nobody", "SyncDriver._timed.work", "command.late(ended)", "pass", THREADS),
     # The order of history.
@@ -1532,7 +1538,7 @@ KEPT: Final = (
     ),
     Mutant(
         "an interrupt leaves the lock",
-        "SQLiteStore._write",
+        "SQLiteStore._locked",
         "except BaseException:\n    self._leave()\n    raise",
         "except ZeroDivisionError:\n    raise",
         "interrupted",

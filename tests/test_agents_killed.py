@@ -203,7 +203,7 @@ class Place:
         return Counter(line for line in lines if line[1] in keys)
 
     def keys(self, scope: str) -> set[str]:
-        query = "SELECT DISTINCT json_extract(body, '$.data.call_id') FROM events WHERE type = 'tool.started'"
+        query = "SELECT DISTINCT data ->> '$.call_id' FROM log WHERE type = 'tool.started'"
         with Journal.open(self.store) as journal:
             return {str(key) for (key,) in journal.sql(f"{query} AND rtrim(run_id, '-') = ?", (scope,))}
 
@@ -216,7 +216,7 @@ class Place:
         """How many answers and failures of models are on record."""
         ends = "type IN ('model.completed', 'model.failed') AND rtrim(run_id, '-') = ?"
         with Journal.open(self.store) as journal:
-            return int(journal.sql(f"SELECT count(*) FROM events WHERE {ends}", (scope,))[0][0])
+            return int(journal.sql(f"SELECT count(*) FROM log WHERE {ends}", (scope,))[0][0])
 
     def end(self, run_id: str) -> Any:
         """What the agent gave back; memory and plan as the fold has them."""

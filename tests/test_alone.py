@@ -157,9 +157,10 @@ def test_refusals_are_those_of_the_long_way(path: Any) -> None:
             journal.append(R, [NOTE], epoch=1, expect=2)
         with pytest.raises(CallEnded):
             journal.append(R, [e.ModelCompleted("none", 1, None)], epoch=1)
+        for number in range(memory_bytes_max // 60_000):
+            journal.append(R, [e.MemorySet(f"k{number}", "x" * 60_000)], epoch=1)
         with pytest.raises(TooLarge):
-            for number in range(memory_bytes_max // 60_000 + 2):
-                journal.append(R, [e.MemorySet(f"k{number}", "x" * 60_000)], epoch=1)
+            journal.append(R, [e.MemorySet("more", "x" * 60_000)], epoch=1)
         last = journal.head(R).head_seq
         assert last == journal.replay(R).seq
         assert last + 1 == journal.append(R, [NOTE], epoch=1)[0].seq

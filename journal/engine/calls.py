@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn
 
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
@@ -26,6 +26,7 @@ from .attempts import LOST, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .requests import AskedRequest
+from .sameness import known, same
 from .script import Entry, ScriptItem
 from .steps import StepControl
 from .tools import Names, call_key, looking
@@ -201,7 +202,7 @@ class Caller:
         call_id = own_key or self.free_id(entry, target.name, identity)
         if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE:
             call_id = yield from self._equal(entry, target, args, call_id)
-        if own_key and any(known not in (None, (target.name, digest)) for known in self._known(entry, call_id)):
+        if own_key and any(each not in (None, (target.name, digest)) for each in known(self.core, entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
         if isinstance(target, ModelTarget):
             call_id = yield from self.request(entry, target, args["request"], call_id)
@@ -222,12 +223,12 @@ class Caller:
         """
         calls = self.core.state.calls
         for call_id in calls.taken_over(entry.step):
-            if call_id not in entry.busy and self._same(calls.known[call_id], target, args):
+            if call_id not in entry.busy and same(self.core, calls.known[call_id], target, args):
                 if self._older(own_id, calls.known[call_id].taken_seq):
                     return own_id
                 return call_id
         for call_id in calls.kept_elsewhere(target.name, entry.step):
-            if call_id in entry.busy or not self._same(calls.known[call_id], target, args):
+            if call_id in entry.busy or not same(self.core, calls.known[call_id], target, args):
                 continue
             if self._older(own_id, None):
                 return own_id
@@ -242,31 +243,6 @@ class Caller:
         if call is None:
             return self.core.lineage.effect(own_id) is not None
         return than is None or call.began < than
-
-    def _same(self, call: Call, target: ToolTarget, args: dict[str, Json]) -> bool:
-        """Return whether a recorded call is of this tool, with these args.
-
-        An argument that the record lacks and that has its default today is a parameter that the tool has got since.
-        """
-        recorded = self._args(call)
-        if call.tool != target.name or not isinstance(recorded, dict):
-            return False
-        tool = target.tool
-        mine = {name: value for name, value in args.items() if name in recorded or not tool.is_default(name, value)}
-        return args_sha256(mine) == args_sha256(cast("Json", recorded))
-
-    def _known(self, entry: Entry, call_id: str) -> list[tuple[str, str] | None]:
-        call = self.core.state.calls.known.get(call_id)
-        effect = self.core.lineage.effect(call_id)
-        return [
-            entry.busy.get(call_id),
-            None if call is None else (call.tool, args_sha256(self._args(call))),
-            None if effect is None else (effect.tool, effect.args_sha256),
-        ]
-
-    def _args(self, call: Call) -> Json:
-        event = self.core.lineage.event_at(call.args_seq)
-        return event.args if isinstance(event, e.ToolStarted) else None
 
     def request(self, entry: Entry, target: ModelTarget, asked: AskedRequest, call_id: str) -> Verb[str]:
         """Return which recorded request this one is: its equal; else the one in its place that differs in clocks only.

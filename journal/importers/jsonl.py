@@ -239,7 +239,7 @@ class _Reading:
             raise ValueError(f"expected event {seq + 1} of its run, got {number}")
         row = JsonlRow(run_id, number, event_type, body, event_hash(run_id, number, event_type, prev, body))
         if row.hash.hex() != record["hash"]:
-            raise ValueError("the event, or one before it in its run, has another hash than its line says")
+            raise ValueError("the event has another hash than its line says")
         if missing := _references(row.body) - self._blobs:
             raise ValueError(f"{len(missing)} blobs that the event refers to haven't come before it")
         self._ends[row.run_id] = row.seq, row.hash

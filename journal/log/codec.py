@@ -353,7 +353,9 @@ def is_utf8(text: str) -> bool:
 _NOTHING: Final[dict[str, Any]] = {}
 
 
-def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes) -> RecordedEvent:
+def decode(  # noqa: PLR0917 - the columns of a row, in their order
+    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes
+) -> RecordedEvent:
     """Return the record of a stored row. Never raises: what can't be read is an UnreadableEvent.
 
     `digest` are the bytes of the row's hash, which nobody has compared with the event yet: `chain.verified` does.

@@ -76,7 +76,9 @@ def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[In
             yield from (_row(run_id, *each) for each in found)
 
 
-def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes) -> IndexRow | Damage:
+def _row(  # noqa: PLR0917 - the columns of a row, in their order
+    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes
+) -> IndexRow | Damage:
     """Decode a row, whatever it holds."""
     try:
         event_hash(run_id, seq, event_type, GENESIS, body)
