@@ -1,12 +1,14 @@
-"""`Journal.append` of one 300-byte event, durable, beside the same row put into the same table by bare apsw.
+"""`Journal.append` of one 300-byte event, durable, beside a bare INSERT of the same row that commits by itself.
 
 The two take turns operation by operation, each on a file of its own whose WAL is past its first checkpoint, so that
 neither pays for a WAL that grows. The table is the store's own: made by the store, its triggers and indexes included.
+`disks.py` says which disk.
 """
 
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from runjournal.log import owner
 
 WARM_UP = 1_500
 GROUP = 100
+WAL_FRAME_HEADER_BYTES = 24
 
 
 def claimed(journal: Journal, run_id: str = "r") -> None:
@@ -37,27 +40,24 @@ class Bare:
     """The last row of a run, again and again, into the same table by apsw alone."""
 
     def __init__(self, path: Path, journal: Journal, run_id: str = "r") -> None:
-        *_, (_, _, self.type, self.body) = journal.store.read_raw(run_id)
+        *_, (_, _, self.type, self.body, self.hash) = journal.store.read_raw(run_id)
         with Journal.open(path) as made:  # the store's own table, with its triggers
             claimed(made)
         self.connection = apsw.Connection(str(path))
         for pragma in ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {64 * 1024 * 1024}"):
             self.connection.execute(f"PRAGMA {pragma}").fetchall()
-        self.connection.execute("UPDATE runs SET head_seq = 1000000000")
         self.seq = 2
 
     def insert(self) -> None:
         """One durable row."""
         self.seq += 1
-        self.connection.execute("BEGIN IMMEDIATE")
         self.connection.execute(
-            "INSERT INTO events (run_id, seq, type, body) VALUES (?, ?, ?, ?)",
-            ("r", self.seq, self.type, self.body),
+            "INSERT INTO events (run, seq, type, hash, body) VALUES (1, ?, ?, ?, ?)",
+            (self.seq, self.type, self.hash, self.body),
         )
-        self.connection.execute("COMMIT")
 
 
-def measure(folder: Path, pairs: int = 15) -> dict[str, float]:
+def measure(folder: Path, pairs: int = 15, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
     """Ours / bare, the median of each group of operations: {median, low, high}."""
     with Journal.open(folder / "append-ours.db") as journal:
         claimed(journal)
@@ -70,11 +70,30 @@ def measure(folder: Path, pairs: int = 15) -> dict[str, float]:
             journal.append("r", [event()], expect=seq, epoch=1)
             seq += 1
 
-        return grouped(ours, bare.insert, pairs)
+        return grouped(ours, bare.insert, pairs, clock)
 
 
-def grouped(first: Callable[[], None], second: Callable[[], None], groups: int) -> dict[str, float]:
-    """Single operations in turn; each group gives the ratio of its two medians."""
+def wal_frames(folder: Path, appends: int = 200) -> float:
+    """Pages that one append writes to the WAL, on average, before its first checkpoint."""
+    path = folder / "frames.db"
+    with Journal.open(path) as journal:
+        claimed(journal)
+        journal.append("r", [event()], expect=2, epoch=1)
+        page_bytes = journal.store.info()["page_size"]
+        wal = Path(f"{path}-wal")
+        before = wal.stat().st_size
+        for seq in range(3, 3 + appends):
+            journal.append("r", [event()], expect=seq, epoch=1)
+        return round((wal.stat().st_size - before) / (page_bytes + WAL_FRAME_HEADER_BYTES) / appends, 2)
+
+
+def grouped(
+    first: Callable[[], None],
+    second: Callable[[], None],
+    groups: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Single operations in turn; each group gives the ratio of its two medians, by this clock."""
     for _ in range(WARM_UP):
         first()
         second()
@@ -85,8 +104,8 @@ def grouped(first: Callable[[], None], second: Callable[[], None], groups: int) 
         for _ in range(groups):
             pairs = Pairs([], [])
             for _ in range(GROUP):
-                pairs.first.append(timed(first))
-                pairs.second.append(timed(second))
+                pairs.first.append(timed(first, clock))
+                pairs.second.append(timed(second, clock))
             ratios.append(sorted(pairs.first)[GROUP // 2] / sorted(pairs.second)[GROUP // 2])
     finally:
         gc.enable()

@@ -62,14 +62,19 @@ def _question_lines(app: App, each: OpenQuestion, now: str) -> Iterator[str]:
 
     from .describe import value
 
-    answer = shell.approve if each.kind == "approval" else shell.resolve
+    answers = shell.answers if each.kind == "approval" else shell.resolutions
     asked = "asked" if each.kind == "approval" else "sent"
     ago = f"{asked} {duration(each.asked_at, now)} ago"
     yield f"{styled(line(each.run_id), 'title')}  {each.kind}  {styled(line(each.action, 120), 'warn')}  {line(ago)}"
     yield from wrapped(value(each.args, show_args_chars_max), _INDENT)
     if each.reason:
         yield from wrapped(line(each.reason, 400), _INDENT)
-    yield f"{_INDENT}{styled('answer:', 'dim')} {line(app.typed(answer(each.run_id, each.id)))}"
+    if each.running:
+        text = f"it ran out of its time, and its body may still be running in {each.running}: it may yet act"
+        yield from wrapped(line(text, 400), _INDENT)
+    edit = shell.edit(each.run_id, each.id, each.args) if each.kind == "approval" else None
+    for answer in [*answers(each.run_id, each.id), *filter(None, [edit])]:
+        yield f"{_INDENT}{styled('answer:', 'dim')} {line(app.typed(answer))}"
 
 
 def _question_json(each: OpenQuestion) -> dict[str, Any]:

@@ -24,7 +24,10 @@ def event(record: RecordedEvent, chars_max: int = summary_chars_max) -> str:
     """What an event says, in one line."""
     happened = record.event
     teller = _TELLERS.get(type(happened))
-    return line(teller(happened) if teller else _plain(happened), chars_max)
+    text = teller(happened) if teller else _plain(happened)
+    if record.unknown:
+        text = f"{text} (not known to this runjournal: {value(dict(record.unknown))})"
+    return line(text, chars_max)
 
 
 def error(what: dict[str, Any]) -> str:

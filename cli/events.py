@@ -42,5 +42,5 @@ def event_json(record: RecordedEvent) -> dict[str, Any]:
             data = {"unreadable": event.reason, "body_bytes": len(event.body)}
         case _:
             data = {name: reference(value) for name, value in data_of(event).items()}
-    head = {name: getattr(record, name) for name in record._fields if name != "event"}
-    return head | {"data": data}
+    head = {name: getattr(record, name) for name in record._fields if name not in {"event", "unknown"}}
+    return head | {"data": data} | ({"unknown": dict(record.unknown)} if record.unknown else {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ from .safe import line
 
 if TYPE_CHECKING:
     from runjournal.looking.standing import Stand, Standing
+    from runjournal.questions import OpenQuestion
 
 _INDENT = "  "
 
@@ -50,12 +51,20 @@ def explain(app: App, run: str, agent: str) -> int:
     if not app.plain:
         ways = [way._asdict() | {"command": app.typed(way.command)} for way in found.ways]
         told = {"run_id": stand.run_id, "status": stand.head.status, "stands": found.word, "why": found.why}
-        document(app, told | {"ways": ways})
+        asked = [_question(each) for each in stand.questions]
+        document(app, told | {"questions": asked, "ways": ways})
         return exits.OK
     emit(app, _lines(app, stand, found))
     if any("MODULE:" in way.command for way in found.ways):
         app.say("MODULE is where the agent is; --agent or RUNJOURNAL_AGENT fills it in")
     return exits.OK
+
+
+def _question(each: OpenQuestion) -> dict[str, Any]:
+    """What a person is asked, for a program; large args by reference."""
+    from runjournal.projections.status import reference
+
+    return {name: reference(getattr(each, name)) for name in each.__slots__}
 
 
 def _lines(app: App, stand: Stand, found: Standing) -> Iterator[str]:

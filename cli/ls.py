@@ -134,7 +134,7 @@ def _row(item: _Listed, name: str) -> tuple[object, ...]:
 
 
 _TELLING: Final = frozenset({"abandoned", "answered", "answers", "approval", "budget", "call", "due", "elsewhere"})
-_TELLING_MORE: Final = frozenset({"signal", "child", "stopping", "superseded", "unanswered"})
+_TELLING_MORE: Final = frozenset({"signal", "child", "mistake", "stopping", "superseded", "unanswered"})
 """Words that say more than the status does."""
 
 

@@ -9,12 +9,12 @@ import click
 
 from runjournal.log.limits import show_args_chars_max, show_rows_max
 
-from .acts import EXITS, WHOLE, Act, Desk, act_options, acting
+from .acts import EXITS, WHOLE, Act, Desk, act_options, acting, newest
 from .app import App, command, pass_app
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.sent import SentCall
+    from runjournal.sent import GivenAnswer, SentCall
 
 _new_id = click.option(
     "--new-run-id",
@@ -61,10 +61,14 @@ def cancel(app: App, run: str, *, mode: str, act: Act) -> int:
 @pass_app
 def abandon_step(app: App, run: str, *, act: Act) -> int:
     """Give up the open attempt of the step of a run that nobody owns; what it has sent can be sent again."""
+    from runjournal.sent import answers_to
+
     with acting(app, act) as desk:
         name = desk.name(run)
+        opened = desk.journal.state(name).steps.open
         sent = desk.journal.abandon_step(name, reason=act.reason or "")
-        return _told(desk, name, sent)
+        answers = answers_to(desk.journal, newest(desk.journal, name))
+        return _told(desk, name, sent, [each for each in answers if opened is not None and each.step == opened.id])
 
 
 @command(
@@ -91,19 +95,25 @@ def retry(app: App, run: str, *, again: tuple[str, ...], new_run_id: str | None,
 @command(
     "restart",
     epilog=f"{WHOLE}\n\n{EXITS}",
-    examples=[("runjournal restart report-42", "from the beginning; what was sent stays sent")],
+    examples=[("runjournal restart report-42", "from the beginning; the same calls aren't sent again")],
 )
 @click.argument("run")
 @_new_id
 @act_options
 @pass_app
 def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
-    """Queue a new run that begins anew with what its line was queued with."""
+    """Queue a new run that begins anew with what its line was queued with.
+
+    What was sent isn't sent again if a step of the same name asks the same tool for it with the same args, or if the
+    tool has a key= of its own; after a rename, or with other args, it is.
+    """
+    from runjournal.sent import answers_to
+
     with acting(app, act) as desk:
         name = desk.name(run)
         new = desk.journal.restart(name, new_run_id=new_run_id)
         desk.note(new)
-        return _told(desk, new, desk.journal.sent(name))
+        return _told(desk, new, desk.journal.sent(name), answers_to(desk.journal, newest(desk.journal, name)))
 
 
 @command(
@@ -118,15 +128,29 @@ def restart(app: App, run: str, *, new_run_id: str | None, act: Act) -> int:
 @pass_app
 def fork(app: App, run: str, *, at: int | None, new_run_id: str | None, act: Act) -> int:
     """Queue a new run, of its own, that goes on behind a step of another one. What that has sent it may send again."""
+    from runjournal.sent import answers_to, redone, sent_by
+
     with acting(app, act) as desk:
         name = desk.run_id(run) if at else desk.name(run)
         new = desk.journal.fork(name, at, new_run_id=new_run_id)
         desk.note(new)
-        return _told(desk, new, desk.journal.sent(name))
+        of, base = _base(desk, new)
+        sent, answers = sent_by(desk.journal, of), answers_to(desk.journal, of)
+        return _told(desk, new, redone(desk.journal, of, base, sent), redone(desk.journal, of, base, answers))
 
 
-def _told(desk: Desk, name: str, sent: Sequence[SentCall]) -> int:
-    """Say what was appended; and what was sent, for it can be sent again."""
+def _base(desk: Desk, new: str) -> tuple[str, int]:
+    """The run that a fork goes on from, and the event behind which it does."""
+    from runjournal.log.events import RunQueued
+
+    for record in desk.appender.records:
+        if record.run_id == new and isinstance(record.event, RunQueued) and record.event.base is not None:
+            return record.event.base["run_id"], record.event.base["seq"]
+    raise AssertionError("a fork was made, and queued nothing")
+
+
+def _told(desk: Desk, name: str, sent: Sequence[SentCall], answers: Sequence[GivenAnswer] = ()) -> int:
+    """Say what was appended; what was sent, for it can be sent again; and what people have answered."""
     from runjournal.projections.status import reference
 
     from .describe import value
@@ -138,4 +162,19 @@ def _told(desk: Desk, name: str, sent: Sequence[SentCall]) -> int:
         desk.app.say(f"  {line(call.tool)} {value(call.args, show_args_chars_max)}: {known}")
     if len(sent) > show_rows_max:
         desk.app.say(f"  … {len(sent) - show_rows_max} more")
-    return desk.told(name, sent=[call._asdict() | {"args": reference(call.args)} for call in sent])
+    if answers:
+        desk.app.say("what people have answered holds for exactly the same question; today's code may not ask again:")
+    for each in answers[:show_rows_max]:
+        what = f"{line(repr(each.action))} {value(each.args, show_args_chars_max)}"
+        edited = f", with {value(each.edited, show_args_chars_max)}" if each.decision == "edited" else ""
+        note = f": {line(each.note, 200)}" if each.note else ""
+        desk.app.say(f"  a person said {'no' if each.decision == 'rejected' else 'yes'} to {what}{edited}{note}")
+    if len(answers) > show_rows_max:
+        desk.app.say(f"  … {len(answers) - show_rows_max} more")
+    return desk.told(
+        name,
+        sent=[call._asdict() | {"args": reference(call.args)} for call in sent],
+        answers=[
+            each._asdict() | {name: reference(getattr(each, name)) for name in ("args", "edited")} for each in answers
+        ],
+    )

@@ -29,13 +29,15 @@ _EXITS: Final = (
 class RanOn(NamedTuple):
     """What became of a run here, with its output or what was raised.
 
-    It completed, waits, failed, was left alone (its owner lives, it isn't due), or today's code has stopped it.
+    It completed, waits, was left alone (its owner lives, it isn't due), or today's code has stopped it; else it is as
+    its status says: failed, cancelled, queued after a mistake, scheduled for its next round. `went_on`: it was claimed.
     """
 
     run_id: str
     became: str
     output: Any
     error: BaseException | None
+    went_on: bool
 
 
 @command(
@@ -94,30 +96,34 @@ def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str) -> RanOn:
     """Go on with a run; return what became of it. An interrupt is raised."""
     from runjournal.engine.failures import Stop
 
+    before = journal.head(run_id).head_seq
     try:
         if named.is_async:
             output = asyncio.run(journal.run_async(named.function, run_id=run_id, kind=named.kind))
         else:
             output = journal.run(named.function, run_id=run_id, kind=named.kind)
     except (Exception, Stop) as error:  # noqa: BLE001 - whatever leaves the agent is told of
-        return _became(run_id, error)
-    return RanOn(run_id, "completed", output, None)
+        return _became(journal, run_id, error, before)
+    return _became(journal, run_id, output, before)
 
 
-def _became(run_id: str, outcome: Any) -> RanOn:
+def _became(journal: AsyncJournal, run_id: str, outcome: Any, before: int) -> RanOn:
+    """Return what became of a run whose log had so many events before it was tried here."""
     from runjournal.engine.failures import RunBusy, RunNotDue, RunWaiting, Stop
 
+    head = journal.head(run_id)
+    went_on = head.head_seq > before
     match outcome:
         case RunBusy() | RunNotDue():
-            return RanOn(run_id, "left alone", None, outcome)
+            return RanOn(run_id, "left alone", None, outcome, went_on)
         case RunWaiting():
-            return RanOn(run_id, "waits", None, outcome)
+            return RanOn(run_id, "waits", None, outcome, went_on)
         case Stop():
-            return RanOn(run_id, "stopped", None, outcome)
+            return RanOn(run_id, "stopped", None, outcome, went_on)
         case BaseException():
-            return RanOn(run_id, "failed", None, outcome)
+            return RanOn(run_id, head.status, None, outcome, went_on)
         case _:
-            return RanOn(run_id, "completed", outcome, None)
+            return RanOn(run_id, "completed", outcome, None, went_on)
 
 
 def told(app: App, ran: RanOn) -> int:
@@ -239,9 +245,9 @@ def _recovered(journal: AsyncJournal, known: dict[str, NamedAgent]) -> Iterator[
     plain = {kind: agent.function for kind, agent in known.items() if not agent.is_async}
     tasks = {kind: agent.function for kind, agent in known.items() if agent.is_async}
     for run_id, outcome in (journal.recover_all(plain) if plain else {}).items():
-        yield _became(run_id, outcome)
+        yield _became(journal, run_id, outcome, 0)
     for run_id, outcome in (asyncio.run(journal.recover_all_async(tasks)) if tasks else {}).items():
-        yield _became(run_id, outcome)
+        yield _became(journal, run_id, outcome, 0)
 
 
 def _rehearsed_recovery(desk: Desk, known: dict[str, NamedAgent], run: tuple[str, ...]) -> int:
@@ -264,15 +270,18 @@ _STYLES: Final = {"waits": "warn", "left alone": "dim", "stopped": "bad"}
 
 
 def _told_all(app: App, found: Iterator[RanOn]) -> int:
-    worst = [exits.OK]
-    count = records(app, _weighed(found, worst), _COLUMNS, _row, _json)
-    app.say(f"{plural(count, 'run')} went on; next: runjournal ls" if count else "no run may go on here now")
+    worst, on = [exits.OK], list[str]()
+    count = records(app, _weighed(found, worst, on), _COLUMNS, _row, _json)
+    some = plural(len(on), "run") if len(on) == count else f"{len(on)} of {plural(count, 'run')}"
+    app.say(f"{some} went on; next: runjournal ls" if count else "no run may go on here now")
     return max(worst)
 
 
-def _weighed(found: Iterator[RanOn], worst: list[int]) -> Iterator[RanOn]:
+def _weighed(found: Iterator[RanOn], worst: list[int], on: list[str]) -> Iterator[RanOn]:
     for each in found:
         worst.append(_code(each))
+        if each.went_on:
+            on.append(each.run_id)
         yield each
 
 

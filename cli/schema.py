@@ -113,7 +113,6 @@ _RECORD: Final[dict[str, Any]] = {
     "by": {"type": "string", "description": "Who wrote it."},
     "epoch": {"type": "integer", "minimum": 0, "description": "The writer's fencing token; 0: not the owner."},
     "step": {"type": ["integer", "null"], "minimum": 0},
-    "prev": {"anyOf": [_HASH, {"type": "null"}], "description": "The hash of the event before."},
     "hash": _HASH,
     "data": {"description": "See $defs, by type."},
 }

@@ -100,17 +100,19 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
         yield "went on", line(f"as {found.newest}")
     elif state.status.status in ("failed", "cancelled") and state.status.kind:
         yield "go on", line(app.typed(shell.command("retry", head.run_id)))
+    elif found.stands == "mistake":
+        yield "left for", line(state.status.why or "", 400)
     mend = ""
     for wait in state.status.waits[:show_rows_max]:
-        what = awaited(head.run_id, state, wait)
+        what = awaited(head.run_id, state, wait | {"args": found.asked.get(wait["id"])})
         if what.kind in STANDSTILLS:
             yield "stopped", line(what.what)
-            yield "go on", line(app.typed(what.answer))
+            yield from (("go on", line(app.typed(answer))) for answer in what.answers)
         elif state.answered(wait):
             yield "answered", line(f"{what.kind}: {what.what}{_decision(state, what.id)}; it goes on when it is run")
         else:
             yield "waits for", line(f"{what.kind}: {what.what}")
-            yield "answer", line(app.typed(what.answer)) if what.answer else ""
+            yield from (("answer", line(app.typed(answer))) for answer in what.answers)
             mend = mend or what.mend
     yield "mend", line(mend)
     yield "due", moment(state.status.due_at)
@@ -234,7 +236,8 @@ def _verdict(app: App, found: Summary, call: OpenCall) -> Iterator[str]:
         text = f"on resume: {then}; {call.why}"
     yield from wrapped(line(text, 400), INDENT * 2)
     if call.verdict in UNDECIDED:
-        yield f"{INDENT * 2}answer: {line(app.typed(shell.resolve(found.head.run_id, call.call_id)))}"
+        for answer in shell.resolutions(found.head.run_id, call.call_id):
+            yield f"{INDENT * 2}answer: {line(app.typed(answer))}"
 
 
 def _args(run_id: str, call: OpenCall, whole: Logbook | None) -> Iterator[str]:

@@ -317,6 +317,7 @@ MEANINGS: Final = {
     "error": "what was raised",
     "left": "the step failures that left the agent: [step id, attempt]",
     "run.requeued.reason": "why it is free",
+    "run.requeued.error": "what its owner met that fails nothing: a mistake in its code, or a store that can't be used",
     "run.requeued.note": "what the person said who resumed it",
     "run.waiting.why": "why nobody goes on with it, for people: what today's code does otherwise, or how often it died",
     "reason": "for people",
@@ -595,7 +596,7 @@ def events_page() -> Iterator[str]:
     ]
     yield from ["An event is stored as one JSON object, its body; the bytes are what is hashed:", ""]
     yield from ["```json"]
-    yield '{"v": 1, "at": "2026-11-29T13:28:05.123456Z", "by": "worker-7", "epoch": 3, "step": 4, "prev": "9f86d0…", "data": {"key": "total", "value": 42}}'
+    yield '{"v": 1, "at": "2026-11-29T13:28:05.123456Z", "by": "worker-7", "epoch": 3, "step": 4, "data": {"key": "total", "value": 42}}'
     yield from ["```", ""]
     rows = [
         ("`v`", "the version of this type's data"),
@@ -603,14 +604,13 @@ def events_page() -> Iterator[str]:
         ("`by`", "who wrote it: a worker, `cli:<user>`, `import:<tool>`"),
         ("`epoch`", "the fencing token of the writer; 0 for anybody but the owner"),
         ("`step`", "the index of the step that it belongs to, from 0, or null"),
-        ("`prev`", "the hash of the event before it; null at seq 1"),
         ("`ext`", "only if a field is held out of line: its SHA-256 and its size in bytes"),
         ("`data`", "the fields below; an optional one only where it says something"),
     ]
     yield from table(("key", "what it is"), rows)
     yield from [
-        "`run_id`, `seq` and `type` stand beside the body. The hash is SHA-256 over a domain tag, run id, seq, type and",
-        "body, so each event pins all before it.",
+        "`run_id`, `seq`, `type` and `hash` stand beside the body. The hash is SHA-256 over a tag, run id, seq, type, the hash",
+        "of the event before it and the body, so each event pins all before it.",
         "",
     ]
     yield from [
@@ -640,8 +640,8 @@ def events_page() -> Iterator[str]:
         "",
     ]
     yield from [
-        "A type that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified, and no",
-        "fold sees anything in it.",
+        "A type under `x.` that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified,",
+        "and no fold sees anything in it. Any other type that isn't known is `NewerEvent`, and folds stop there.",
         "",
     ]
     yield from ["## Shapes", ""]
@@ -878,7 +878,9 @@ def _folds() -> Iterator[str]:
 # --- SQL ---------------------------------------------------------------------------------------------------------
 
 TABLES: Final = {
-    "events": "The log. Immutable: triggers refuse UPDATE, DELETE, REPLACE, and an INSERT that the head doesn't cover.",
+    "log": "A view: one row an event, with the run's id and the parts of the body. This is what stays; the tables are ours.",
+    "run_keys": "The number of each run, by which its events are kept. Immutable, and never used again.",
+    "events": "The log. Immutable: triggers refuse UPDATE, DELETE, REPLACE, and an INSERT anywhere but behind the last event.",
     "blobs": "Values over the inline bound, by their SHA-256.",
     "runs": "One row a run: its head, and what a listing needs.",
     "imports": "Of imported runs: where they came from, and how much was taken.",
@@ -895,6 +897,16 @@ COLUMNS: Final = {
     "seq": "the seq of the event in its run",
     "type": "the type of the event, as in events.md",
     "body": "the exact bytes that were hashed",
+    "hash": "its SHA-256, over the hash before it too",
+    "run": "the number of the run",
+    "at": "when it was appended, UTC text",
+    "step": "the index of its step, from 0",
+    "data": "its fields, as JSON",
+    "writer": "who wrote it",
+    "epoch": "the fencing token of the writer; 0 for anybody but the owner",
+    "ext": "JSON: what is held out of line, by field",
+    "log.hash": "its SHA-256 in hex, over the hash before it too",
+    "runs.run": "the number of the run",
     "scope": "what effects dedupe in: the first run of a line",
     "key": "the call id, which is the idempotency key",
     "sha256": "of what was taken",
@@ -905,11 +917,11 @@ COLUMNS: Final = {
     "runs.priority": "higher first",
     "runs.parent_run_id": "the run that began this one",
     "runs.queued_at": "when it began, UTC text",
-    "runs.updated_at": "the time of its last event",
+    "runs.updated_at": "the time of its last event; of a running run, of one at or before it",
     "runs.due_at": "when it may go on",
     "runs.wake_at": "when what it waits for came",
-    "runs.head_seq": "the seq of its last event",
-    "runs.head_hash": "the hash of its last event: it pins all of them",
+    "runs.head_seq": "the seq of its last event; of a running run, of one at or before it",
+    "runs.head_hash": "the hash of that event: it pins all up to there",
     "runs.owner": "who holds the lease",
     "runs.epoch": "the fencing token, one more at each claim",
     "runs.lease_until": "seconds since the boot `boot_id`",
@@ -944,7 +956,8 @@ def schema() -> dict[str, list[tuple[str, str, bool]]]:
     connection = apsw.Connection(":memory:")
     for script in MIGRATIONS:
         connection.execute(script).fetchall()
-    names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    query = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+    names = connection.execute(query)
     found = {}
     for (name,) in names.fetchall():
         columns = connection.execute("SELECT name, type, [notnull] FROM pragma_table_xinfo(?)", (name,)).fetchall()
@@ -977,7 +990,7 @@ def sql_page() -> Iterator[str]:
         "",
     ]
     yield from [
-        "`events`, `blobs`, `imports` and `meta` are the truth; the other tables follow from the events. A later version may",
+        "`run_keys`, `events`, `blobs`, `imports` and `meta` are the truth; the others follow from the events. A later version may",
         "change them by a migration; events stay as they are.",
         "",
     ]
@@ -996,7 +1009,9 @@ def sql_page() -> Iterator[str]:
             (
                 f"`{column}`",
                 kind.lower(),
-                "" if must or column == "position" else "or null",
+                ""
+                if must or ((column in {"position", "run"} or name == "log") and column not in {"step", "ext"})
+                else "or null",
                 COLUMNS.get(f"{name}.{column}") or COLUMNS[column],
             )
             for column, kind, must in found[name]
@@ -1012,10 +1027,10 @@ with Journal.open("example.db") as journal:
     journal.append("report-42", [RunQueued(kind="report", input={}), NoteAdded("waits for the data")], expect=0)
 
     # how many events of each type
-    print(journal.sql("SELECT type, count(*) FROM events GROUP BY type ORDER BY type"))
+    print(journal.sql("SELECT type, count(*) FROM log GROUP BY type ORDER BY type"))
 
     # a field of the data; a field that is held out of line isn't there
-    query = "SELECT seq, json_extract(CAST(body AS TEXT), '$.data.text') FROM events WHERE type = ?"
+    query = "SELECT seq, data ->> '$.text' FROM log WHERE type = ?"
     print(journal.sql(query, ["note.added"]))
 """
 SQL_PRINTS: Final = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 from runjournal.engine import failures as f
@@ -15,7 +14,7 @@ from runjournal.log.base import Json
 from runjournal.writing.appender import Batch
 
 from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
-from .code_check import CodeCheck, CodeChecker, Watcher
+from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
 from .runner import Runner, agent_path, code_version
@@ -124,7 +123,7 @@ class AsyncCodeChecker(CodeChecker, AsyncRunner):
         """Check it on the loop that runs."""
         found = await self._lives_async(Watcher(self.reel()))
         if self.twice(found):
-            return replace(await self._lives_async(Watcher(self.whole())), remarks=found.remarks)
+            return both(found, await self._lives_async(Watcher(self.whole())))
         return found
 
     async def _lives_async(self, watcher: Watcher) -> CodeCheck:

@@ -12,6 +12,7 @@ import heapq
 import inspect
 import itertools
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
@@ -267,18 +268,7 @@ class AsyncDriver:
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
-        heard: list[bool] = []
-
-        def hear(ended: Ended) -> None:
-            if not heard:
-                heard.append(True)
-                deliver(ended)
-
-        def tell(ended: Ended) -> None:
-            try:
-                self.loop.call_soon_threadsafe(hear, ended)
-            except RuntimeError:  # the loop is closed, and whoever waited is gone
-                command.late(ended)
+        telling = _Telling(self.loop, deliver, command.late)
 
         def work() -> None:
             ended: Ended | None = None
@@ -287,12 +277,44 @@ class AsyncDriver:
                     ended = Ended(context.run(command.body))
                 except BaseException as error:  # noqa: BLE001 - how it ended is the core's to judge
                     ended = Ended(error=error)
-                tell(ended)
+                telling.tell(ended)
             except BaseException as error:  # noqa: BLE001 - an interrupt between the lines: whoever waits must hear of it
-                tell(ended or Ended(error=error))
+                telling.tell(ended or Ended(error=error))
 
-        threading.Thread(target=work, name="runjournal body", daemon=True).start()
+        thread = threading.Thread(target=work, name="runjournal body", daemon=True)
+        weakref.finalize(thread, telling.lost).atexit = False
+        thread.start()
         return body
+
+
+class _Telling:
+    """Tell a loop once how a body in a thread ended; where the loop is closed, tell `late`."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Ended], None], late: Callable[[Ended], None]
+    ) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._late = late
+        self._told = self._heard = False
+
+    def tell(self, ended: Ended) -> None:
+        """Tell it, from the thread."""
+        self._told = True
+        try:
+            self._loop.call_soon_threadsafe(self._hear, ended)
+        except RuntimeError:  # the loop is closed, and whoever waited is gone
+            self._late(ended)
+
+    def _hear(self, ended: Ended) -> None:
+        if not self._heard:
+            self._heard = True
+            self._deliver(ended)
+
+    def lost(self) -> None:
+        """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
+        if not self._told:
+            self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))
 
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)

@@ -61,7 +61,8 @@ class CodeCheck:
 
     `seq` is the recorded event there, `step` the id of its step. `recorded` and `asked` say in words what is on record
     and what today's code asks for. `unchecked` says from where on nothing was compared, and why; "" if all of it was.
-    `remarks` are requests to models that differ in steps that are over: that keeps no run from going on.
+    `remarks` are what differs and keeps no run from going on: requests to models in steps that are over, what its next
+    owner would go past.
     """
 
     run_id: str
@@ -87,8 +88,8 @@ class RoundOver(f.Stop):
 class Shown:
     """An attempt of a step that the agent was shown, up to its `end`; None where the log ends in it.
 
-    `writes` is what its last entry wrote into the context, `asks` are its calls and questions by id, `cut`: an asker
-    was cancelled in it.
+    `writes` is what its last entry wrote into the context, `asks` are its calls and questions by id, `ended` the calls
+    of models among them that have an end, `cut`: an asker was cancelled in it.
     """
 
     step: str
@@ -96,6 +97,7 @@ class Shown:
     end: RecordedEvent | None = None
     writes: list[RecordedEvent] = field(default_factory=list[RecordedEvent])
     asks: dict[str, RecordedEvent] = field(default_factory=dict[str, RecordedEvent])
+    ended: set[str] = field(default_factory=set[str])
     cut: bool = False
 
     def note(self, record: RecordedEvent) -> None:
@@ -107,6 +109,8 @@ class Shown:
             self.writes.append(record)
         elif isinstance(event, ASKS):
             self.asks.setdefault(id_in(event), record)
+        elif isinstance(event, e.ModelCompleted | e.ModelFailed):
+            self.ended.add(event.call_id)
         self.cut |= bool(getattr(event, "cut", False)) or getattr(event, "code", None) == "cut"
 
 
@@ -206,11 +210,11 @@ class Watcher:
         Nothing rests on it any more: the answer was given, and what was made of it is on record.
         """
         shown = self._shown
-        if shown is None or shown.end is None or call_id in shown.asks:
-            return None
+        if shown is None or shown.end is None or (call_id in shown.asks and call_id in shown.ended):
+            return None  # one without an end was asked by a process that died, and another one in its place
         today = target.started(call_id, {"request": request}, 1, self.core.lineage.clock)
         for key, record in shown.asks.items():
-            if named_in(record.event) == named_in(today) and key not in entry.asked:
+            if named_in(record.event) == named_in(today) and key not in entry.asked and key in shown.ended:
                 where = where_differs(asked_in(record.event), asked_in(today))
                 self.remarks.append(f"step {shown.step}: the request to {target.name} differs: {where or '$.request'}")
                 return key
@@ -249,9 +253,9 @@ class Watcher:
         shown, self._shown = self._shown, None
         if shown is None:
             raise AssertionError("a step ends that was never begun")
-        self._compare_writes(shown)
-        if shown.end is None:
+        if shown.end is None:  # what it has written is written anew
             self._over(f"it can go on with the end of step {shown.step}")
+        self._compare_writes(shown)
         recorded = shown.end.event
         if type(recorded) is not type(event):
             self._diverged(in_words(recorded), in_words(event), shown.end, shown.step)
@@ -266,8 +270,6 @@ class Watcher:
         now = self.core.lineage.clock.now()
         were = [dumps(shape(written_by(self._filled(one).event), parse_timestamp(one.at))) for one in recorded]
         are = [dumps(shape(written_by(event), now)) for event in written]
-        if shown.end is None:  # its process may have died in the middle of it
-            were, are = were[: len(are)], are[: len(were)]
         if were == are or sorted(were) == sorted(are):
             return
         place = next(
@@ -321,14 +323,17 @@ class Watcher:
         if shown is None or entry is None:
             self._diverged("nothing more", in_words(event), None, step)
         left = [record for key, record in shown.asks.items() if key not in entry.asked]
-        if shown.end is None and (not left or id_in(event) in shown.asks or not self.core.driver.alone()):
-            self._over(f"it can go on in step {step}: {in_words(event)}")
         alike = next((one for one in left if named_in(one.event) == named_in(event)), None)
+        if shown.end is None:  # the engine would have refused it, if what was sent or asked were left out
+            if alike is not None and id_in(event) not in shown.asks:
+                where = where_differs(asked_in(self._filled(alike).event), asked_in(event))
+                self.remarks.append(f"step {step}: {in_words(event)} differs from what was asked before: {where}")
+            self._over(f"it can go on in step {step}: {in_words(event)}")
         if alike is not None:
             before, after = asked_in(self._filled(alike).event), asked_in(event)
             self._diverged(in_words(alike.event), in_words(event), alike, step, where_differs(before, after))
         at = left[0] if left else shown.end
-        self._diverged(in_words(at.event) if at else "nothing more", in_words(event), at, step)
+        self._diverged(in_words(at.event), in_words(event), at, step)
 
     def _same(self, recorded: RecordedEvent, name: str, today: Json, what: str, step: str | None = None) -> None:
         """Compare a value, clocks left out of it."""
@@ -429,6 +434,13 @@ class UnaskingSender(Sender):
         return None
 
 
+def both(shown: CodeCheck, taken_up: CodeCheck) -> CodeCheck:
+    """Return what a next owner would meet, by the first place that differs; where it goes on, that is a remark."""
+    before = () if shown.ok or not taken_up.ok else (shown.message,)
+    remarks = tuple(dict.fromkeys((*before, *shown.remarks, *taken_up.remarks)))
+    return replace(taken_up if shown.ok or taken_up.ok else shown, remarks=remarks)
+
+
 class CodeChecker(Runner):
     """Checks the code of an agent against the log of a run, which it only reads."""
 
@@ -445,13 +457,11 @@ class CodeChecker(Runner):
     def check(self) -> CodeCheck:
         """Check it in plain threads."""
         found = self._lives(Watcher(self.reel()))
-        if self.twice(found):
-            return replace(self._lives(Watcher(self.whole())), remarks=found.remarks)
-        return found
+        return both(found, self._lives(Watcher(self.whole()))) if self.twice(found) else found
 
     def twice(self, found: CodeCheck) -> bool:
-        """Whether the run is then taken up as its next owner would."""
-        return found.ok and not self._ended and not found.unchecked
+        """Whether the run is then taken up as its next owner would: that is what decides, of one that may go on."""
+        return not self._ended and not found.unchecked
 
     def reel(self) -> Reel:
         """Return the copy that the agent is shown bit by bit."""

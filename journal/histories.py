@@ -23,32 +23,33 @@ Item = dict[str, Any]
 def anthropic(messages: Iterable[Message]) -> list[Item]:
     """Return messages for Anthropic's Messages API: [{role, content}], each tool_use answered in the next user message.
 
-    A system message is left out: it goes to the request's own field. Results without a call are left out too, as the
-    API refuses them.
+    A result goes directly behind its call, whatever was written in between. A system message is left out: it goes to
+    the request's own field. Results without a call are left out too, as the API refuses them.
     """
     out: list[Item] = []
-    open_ids: list[str] = []
-    for message in messages:
-        if message.role == "system":
-            continue
-        blocks = _blocks(message.content)
-        if message.role == "assistant":
-            _close(out, open_ids)
-            _add(out, "assistant", blocks)
-            open_ids = [str(block["id"]) for block in blocks if block.get("type") == "tool_use" and "id" in block]
-        else:
-            given = {block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"}
-            kept = [b for b in blocks if b.get("type") != "tool_result" or b.get("tool_use_id") in open_ids]
-            if given & set(open_ids) or not open_ids:
-                open_ids = [call_id for call_id in open_ids if call_id not in given]
-                results = [block for block in kept if block.get("type") == "tool_result"]
-                results += [_unknown(call_id) for call_id in open_ids]
-                _add(out, "user", results + [block for block in kept if block.get("type") != "tool_result"])
-            else:
-                _add(out, "user", [_unknown(call_id) for call_id in open_ids] + kept)
-            open_ids = []
-    _close(out, open_ids)
+    for said, behind in _exchanges(message for message in messages if message.role != "system"):
+        asked = [] if said is None else _blocks(said.content)
+        _add(out, "assistant", asked)
+        open_ids = [str(block["id"]) for block in asked if block.get("type") == "tool_use" and "id" in block]
+        blocks = [block for message in behind for block in _blocks(message.content)]
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        results = [block for block in results if block.get("tool_use_id") in open_ids]
+        given = {block.get("tool_use_id") for block in results}
+        _add(out, "user", results + [_unknown(call_id) for call_id in open_ids if call_id not in given])
+        _add(out, "user", [block for block in blocks if block.get("type") != "tool_result"])
     return out
+
+
+def _exchanges(messages: Iterable[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
+    """Yield each message of the model with those behind it, up to its next one; first those before all of them."""
+    said, behind = None, list[Message]()
+    for message in messages:
+        if message.role == "assistant":
+            yield said, behind
+            said, behind = message, []
+        else:
+            behind.append(message)
+    yield said, behind
 
 
 def _blocks(content: Json) -> list[Item]:
@@ -60,11 +61,6 @@ def _blocks(content: Json) -> list[Item]:
 
 def _unknown(call_id: str) -> Item:
     return {"type": "tool_result", "tool_use_id": call_id, "content": UNKNOWN, "is_error": True}
-
-
-def _close(out: list[Item], open_ids: list[str]) -> None:
-    if open_ids:
-        _add(out, "user", [_unknown(call_id) for call_id in open_ids])
 
 
 def _add(out: list[Item], role: str, blocks: list[Item]) -> None:
@@ -80,22 +76,20 @@ def _add(out: list[Item], role: str, blocks: list[Item]) -> None:
 def openai_chat(messages: Iterable[Message]) -> list[Item]:
     """Return messages for OpenAI's Chat Completions: each tool call of an assistant is answered by a tool message.
 
-    A message is the provider's own object where it was recorded as `raw`, else {role, content}.
+    A result goes directly behind its call, whatever was written in between. A message is the provider's own object
+    where it was recorded as `raw`, else {role, content}.
     """
     out: list[Item] = []
-    open_ids: list[str] = []
-    for message in messages:
-        item = _own(message)
-        if message.role == "tool":
-            call_id = item.get("tool_call_id")
-            if call_id in open_ids:
-                open_ids.remove(str(call_id))
-                out.append(item)
-            continue
-        out += [{"role": "tool", "tool_call_id": call_id, "content": UNKNOWN} for call_id in open_ids]
-        out.append(item)
+    for said, behind in _exchanges(messages):
+        item = {} if said is None else _own(said)
+        out += [item] if item else []
         open_ids = [str(call["id"]) for call in item.get("tool_calls") or () if "id" in call]
-    return out + [{"role": "tool", "tool_call_id": call_id, "content": UNKNOWN} for call_id in open_ids]
+        results = {each.get("tool_call_id"): each for each in map(_own, behind) if each["role"] == "tool"}
+        out += [each for call_id, each in results.items() if call_id in open_ids]
+        missing = [call_id for call_id in open_ids if call_id not in results]
+        out += [{"role": "tool", "tool_call_id": call_id, "content": UNKNOWN} for call_id in missing]
+        out += [_own(message) for message in behind if message.role != "tool"]
+    return out
 
 
 def openai_responses(messages: Iterable[Message]) -> list[Item]:

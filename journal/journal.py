@@ -266,9 +266,10 @@ class Journal(Logbook):
         return self._go_on("retry", run_id, new_run_id, again)
 
     def restart(self, run_id: str, *, new_run_id: str | None = None) -> str:
-        """A new run of the same scope that begins with what its line was queued with; what was sent stays so.
+        """A new run of the same scope that begins with what its line was queued with.
 
-        Its id is that of a retry.
+        What was sent isn't sent again if a step of the same name asks the same tool for it with the same args, or if
+        the tool has a key of its own; after a rename, or with other args, it is. Its id is that of a retry.
         """
         return self._go_on("restart", run_id, new_run_id, ())
 
@@ -277,12 +278,17 @@ class Journal(Logbook):
 
         It begins behind the last step completed by the event `at` of exactly this run, or by now (None).
         """
-        of = mistyped.check_run(self, run_id) if at is not None else mistyped.check_line(self, run_id)
+        here = mistyped.check_run(self, run_id)
+        of = naming.named(self.store, here) if at is None else naming.exactly(self.store, here)
         return linking.queue(self, "fork", of, self.new_run_id() if new_run_id is None else new_run_id, at=at)
 
     def _go_on(self, link: str, run_id: str, new_run_id: str | None, again: Iterable[str]) -> str:
-        of = mistyped.check_line(self, run_id)
-        return linking.go_on(self, link, of, new_run_id, mistyped.check_steps(self, of, again))
+        steps = again if isinstance(again, str) else list(again)
+
+        def go_on(of: str) -> str:
+            return linking.go_on(self, link, of, new_run_id, mistyped.check_steps(self, of, steps))
+
+        return naming.on_line(self.store, mistyped.check_run(self, run_id), go_on)
 
 
 def begin(
@@ -290,11 +296,13 @@ def begin(
 ) -> str:
     """Return the id of the run that an agent is asked for: queued now, or there already.
 
-    With `retry` one that has failed or was cancelled is gone on from. Raises InputDiffers, KindDiffers.
+    With `retry` one that has failed or was cancelled is gone on from. Raises InputDiffers, KindDiffers, and NotNewest
+    where `retry` names an older run of its line.
     """
     named_so = getattr(agent, "__name__", None)
     kind = how.get("kind", None if named_so == "<lambda>" else named_so)
     how["kind"] = (named_so or "agent") if kind is None else kind
+    name = run_id
     run_id = journal.new_run_id() if run_id is None else naming.named(journal.store, run_id)
     if journal.store.head(run_id) is None:
         try:
@@ -308,8 +316,11 @@ def begin(
     if retry and journal.head(run_id).status in ("failed", "cancelled"):
         try:
             return journal.retry(run_id)
-        except NotNewest:  # somebody was faster, and is at work with it
-            return naming.named(journal.store, journal.head(run_id).scope)
+        except NotNewest:
+            newest = naming.named(journal.store, name or run_id)
+            if newest == run_id:  # it was named itself, and not its line
+                raise
+            return newest  # somebody was faster, and is at work with it
     return run_id
 
 

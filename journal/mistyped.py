@@ -15,6 +15,7 @@ from runjournal.log.base import Json
 from runjournal.log.codec import check_run_id
 from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.limits import close_ids_max, refs_prefixed_runs_max
+from runjournal.projections.shell import command, store_option
 from runjournal.writing import folding
 
 from . import naming
@@ -37,12 +38,12 @@ def check_line(journal: Logbook, run_id: str) -> str:
 
 def check_call(journal: Logbook, run_id: str, call_id: str) -> None:
     """Raise InvalidArgument unless a call of this id was ever started in the run, or in one that it goes on from."""
-    _check(run_id, "call", call_id, _calls(journal, run_id), f"`runjournal show {run_id} --calls` lists them")
+    _check(run_id, "call", call_id, _calls(journal, run_id), f"`{_show(journal, run_id, '--calls')}` lists them")
 
 
 def check_question(journal: Logbook, run_id: str, approval_id: str) -> None:
     """Raise InvalidArgument unless a question of this id was ever asked in the run, or in one that it goes on from."""
-    hint = f"`runjournal show {run_id}` shows what it waits for"
+    hint = f"`{_show(journal, run_id)}` shows what it waits for"
     _check(run_id, "question", approval_id, _questions(journal, run_id), hint)
 
 
@@ -54,13 +55,13 @@ def check_edited(journal: Logbook, run_id: str, approval_id: str, args: object) 
     names = ", ".join(ascii(name)[:80] for name in cast("dict[str, object]", asked)) or "none"
     if not isinstance(args, Mapping):
         raise InvalidArgument(
-            f"approve: args are an object, by the names that were asked about ({names}), got {type(args).__name__}; "
+            f"args: expected an object, by the names that were asked about ({names}), got {type(args).__name__}; "
             "leave them out to say yes to what was asked"
         )
     if left_out := [name for name in cast("dict[str, object]", asked) if name not in args]:
         raise InvalidArgument(
-            f"approve: {', '.join(ascii(name)[:80] for name in left_out)} was asked about and isn't there: "
-            f"args are all that were asked about ({names}), each as it is or edited"
+            f"args: {', '.join(ascii(name)[:80] for name in left_out)} was asked about and isn't there: "
+            f"give all that were asked about ({names}), each as it is or edited"
         )
 
 
@@ -69,10 +70,14 @@ def check_steps(journal: Logbook, run_id: str, steps: Iterable[str]) -> list[str
     if isinstance(steps, str):
         raise InvalidArgument(f"again: expected a list of ids of steps, got the text {steps[:60]!r}: put it in [ ]")
     wanted = list(steps)
-    hint = f"`runjournal show {run_id} --tree` lists them"
+    hint = f"`{_show(journal, run_id, '--tree')}` lists them"
     for step in wanted:
         _check(run_id, "step", step, _steps(journal, run_id), hint)
     return wanted
+
+
+def _show(journal: Logbook, run_id: str, options: str = "") -> str:
+    return command("show", run_id, options=options, db=store_option(journal.store.url))
 
 
 def _check(run_id: str, what: str, name: object, known: Iterator[str], hint: str) -> None:

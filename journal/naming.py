@@ -49,6 +49,11 @@ def _nth(name: object) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
+def exactly(store: Store, name: str) -> str:
+    """Return the one run that a name names: an id is that run, and not the newest of its line. Raises RunNotFound."""
+    return name if _nth(name) is None else named(store, name)
+
+
 def stem(name: str) -> str:
     """Return the id in a name: what stands before the place in its line."""
     return nth[0] if (nth := _nth(name)) else name

@@ -210,6 +210,17 @@ def shape_of_message(message: Message) -> ProviderShape:
     return ANTHROPIC
 
 
+def answered(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of the tool calls that these messages have results of."""
+    found: set[str] = set()
+    for message in messages:
+        blocks = [block for block in _items(message.content) if block.get("type") == "tool_result"]
+        found.update(str(block.get("tool_use_id")) for block in blocks)
+        if message.role == "tool":
+            found.add(str(_told(message, "tool_call_id")))
+    return found
+
+
 def history(messages: Sequence[Message], request: Mapping[str, Json]) -> list[Item]:
     """Return the messages of a run as its provider takes them; before the first answer, in the form that both take."""
     spoken = next((message for message in reversed(messages) if message.role == "assistant"), None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from runjournal.engine.failures import TIMED_OUT
 from runjournal.engine.verdict import judge
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -13,6 +14,7 @@ from runjournal.log.base import Json
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.head import STATUSES, TERMINAL, Head
 from runjournal.log.store import Unknown
+from runjournal.projections.calls import Call
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
 
@@ -26,7 +28,8 @@ class OpenQuestion:
     `id` is what `approve` and `reject` take if `kind` is `approval`, and what `resolve` takes if it is `call`: a call
     of which nobody knows whether it happened. `action` is what is asked for, or the name of the tool; `args` are its
     arguments, a `BlobRef` if their bytes are missing. `reason` is the agent's, or why nobody knows. `asked_at` is when
-    it was asked, or when the call was sent (UTC text), `age_s` how long ago that was.
+    it was asked, or when the call was sent (UTC text), `age_s` how long ago that was. `running` says in which process
+    the body of a call that ran out of its time may still be at work: it may yet act, whatever is said of it now.
     """
 
     run_id: str
@@ -37,6 +40,7 @@ class OpenQuestion:
     reason: str
     asked_at: str
     age_s: float
+    running: str = ""
 
 
 def questions(log: Logbook, run_id: str | None = None) -> list[OpenQuestion]:
@@ -97,9 +101,38 @@ def question(log: Logbook, state: RunState, key: str) -> OpenQuestion | None:
         args = event.args if isinstance(event, e.ToolStarted) else None
         why = judge(call, None, owner.moment(log.clock, log.ownership.process)).why
         return OpenQuestion(
-            state.run_id, key, "call", call.tool, args, why, call.started_at, _age_s(log, call.started_at)
+            state.run_id,
+            key,
+            "call",
+            call.tool,
+            args,
+            why,
+            call.started_at,
+            _age_s(log, call.started_at),
+            _running(log, state, key, call),
         )
     return None
+
+
+def _running(log: Logbook, state: RunState, key: str, call: Call) -> str:
+    """Return in which process a body may still be at work that was given up when its time was over."""
+    since = call.args_seq - state.offset
+    if call.policy == "model" or since < 1:
+        return ""
+    late = [
+        record.epoch
+        for record in log.store.read(state.run_id, since, types=("tool.failed",))
+        if isinstance(record.event, e.ToolFailed)
+        and (record.event.call_id, record.event.error["type"]) == (key, "TimeoutError")
+        and TIMED_OUT in record.event.error["message"]
+    ]
+    for record in log.store.read(state.run_id, types=("run.claimed",)) if late else ():
+        claim = record.event
+        if isinstance(claim, e.RunClaimed) and claim.epoch == late[-1]:
+            there = owner.Process(claim.host, claim.boot_id, claim.pid_ns, claim.pid, claim.pid_started)
+            gone = owner.dead(there, log.ownership.process)
+            return "" if gone else f"process {claim.pid} of host {claim.host}"
+    return ""
 
 
 def _age_s(log: Logbook, at: str) -> float:

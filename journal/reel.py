@@ -8,8 +8,9 @@ from typing import Final
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
+from runjournal.log.chain import NewRow
 from runjournal.log.clock import timestamp
-from runjournal.log.codec import Draft, decode, draft, encode, record
+from runjournal.log.codec import Draft, decode, draft, linked
 from runjournal.log.memory import MemoryStore
 from runjournal.log.owner import Process
 from runjournal.log.store import Store, Write
@@ -63,8 +64,9 @@ class Reel:
     def _copy(self, run_id: str) -> None:
         """Put a whole run into the store: another one is begun from what it was."""
         derived = self._derived(run_id)
-        for seq, position, kind, body in self.real.read_raw(run_id):
-            self._write(derived, decode(run_id, seq, position, kind, body), body, self._blobs)
+        for row in self.real.read_raw(run_id):
+            seq, _, kind, body, digest = row
+            self._write(derived, decode(run_id, *row), (seq, kind, body, digest), self._blobs)
 
     def show(self, recorded: RecordedEvent) -> None:
         """Put a recorded event behind what is there. One that means nothing here is left out."""
@@ -79,23 +81,22 @@ class Reel:
 
     def _put(self, made: Draft, epoch: int) -> RecordedEvent:
         head = self.derived.head
-        body = encode(made, epoch=epoch, prev=head.head_hash)
-        put = record(self.run_id, head.head_seq + 1, 0, made, epoch=epoch, prev=head.head_hash, body=body)
-        self._write(self.derived, put, body, lambda event: [*made.blobs, *self._blobs(event)])
+        put, row = linked(self.run_id, head.head_seq + 1, head.head_hash, made, epoch=epoch)
+        self._write(self.derived, put, row, lambda event: [*made.blobs, *self._blobs(event)])
         return put
 
     def _write(
         self,
         derived: Derived,
         put: RecordedEvent,
-        body: bytes,
+        row: NewRow,
         blobs: Callable[[Event], list[tuple[str, bytes]]],
     ) -> None:
         before = derived.head if derived.head.head_seq else None
         rows = derived.apply(put)
         newest = derived.newest if put.seq == 1 else None
         write = Write(
-            before, derived.head, [(put.seq, put.type, body)], blobs(put.event),
+            before, derived.head, [row], blobs(put.event),
             rows.effects, rows.unknown, rows.known, rows.step_ends, newest,
         )  # fmt: skip
         self.store.transact(lambda tx: tx.write(write), durable=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
@@ -19,6 +20,7 @@ from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
 from runjournal.log.guard import Signal, free, take_again
+from runjournal.log.limits import thread_look_s
 
 from .provider_shapes import GrowingHistory
 from .turn import AgentTurn, Approve
@@ -53,7 +55,7 @@ class SyncDriver:
 
         One that the run doesn't know, which carries its context all the same, counts while its call is in flight.
         """
-        return not self.threads and self._sending <= {threading.current_thread()}
+        return not any(each.is_alive() for each in list(self.threads)) and self._sending <= {threading.current_thread()}
 
     def begin(self, thread: threading.Thread) -> None:
         """Start a thread that may ask."""
@@ -144,14 +146,22 @@ class SyncDriver:
 
     def _others(self) -> list[threading.Thread]:
         with self.lock:  # one that is being begun isn't there before it runs
-            return [each for each in self.threads if each is not threading.current_thread()]
+            for dead in [each for each in list(self.threads) if not each.is_alive()]:
+                self.threads.discard(dead)
+                self.left.append(InterruptedError("a thread of the step was ended from outside before it began"))
+            return [each for each in list(self.threads) if each is not threading.current_thread()]
 
     def _wait(self, ready: Callable[[], object], bound_s: float | None) -> bool:
         if ready():
             return True
         if self.alone():
             return False
-        self._bell.wait_for(lambda: bool(ready()) or self.alone(), bound_s)
+        until = None if bound_s is None else time.monotonic() + bound_s
+        while not (ready() or self.alone()):
+            left = thread_look_s if until is None else min(thread_look_s, until - time.monotonic())
+            if left <= 0:
+                break
+            self._bell.wait(left)  # one that was ended from outside rings nobody
         return bool(ready())
 
     def _invoke(self, command: Invoke) -> Ended:

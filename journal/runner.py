@@ -45,6 +45,7 @@ from runjournal.log.limits import (
     recoveries_max,
     rounds_max,
 )
+from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
@@ -364,22 +365,22 @@ class Runner:
 
     def outcome(self, run_id: str) -> Json:
         """Return the output of a run that has completed; any other end is raised."""
-        state = self.log.fold(RunState, run_id)
+        state, db = self.log.fold(RunState, run_id), store_option(self.log.store.url)
         status = state.status
         if status.status == "completed" and status.output_seq is not None:
             seq = status.output_seq - state.offset
             event = next(iter(self.log.events(run_id, after=seq - 1, upto=seq))).event
             return event.output if isinstance(event, e.RunCompleted) else None
         if status.status == "failed" and status.error is not None:
-            open_ = [awaited(run_id, state, {"kind": "question", "id": key}) for key in state.calls.unresolved()]
-            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answer for each in open_])
+            open_ = [awaited(run_id, state, {"kind": "question", "id": key}, db=db) for key in state.calls.unresolved()]
+            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db)
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
-            found = [awaited(run_id, state, wait) for wait in status.waits]
             waits = [told(self.log, state, wait) for wait in status.waits]
+            found = [awaited(run_id, state, wait, db=db) for wait in waits]
             mend = next((each.mend for each in found if each.mend), "")
-            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answer for each in found], mend)
+            raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
         raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.
@@ -426,9 +427,15 @@ class Runner:
 def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
     """Return what becomes of a run that ends nothing and that its owner leaves: it waits for other code, or is free."""
     stop = f.stop_in(error)
+    if stop is not None and isinstance(
+        stop, f.Mistake | f.BROKEN
+    ):  # people look at the run to see why it doesn't get on: engine.md X3
+        stored, _ = f.error_of(stop)
+        return e.RunRequeued("released", error={"type": stored["type"], "message": stored["message"]})
     if not isinstance(stop, f.PlanChanged | f.StepDiverged):
         return e.RunRequeued("released")
-    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__}], why=f.storable_text(str(stop)))
+    where = {"step": stop.step, "differs": stop.what} if stop.step else {}
+    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__, **where}], why=f.storable_text(stop.message))
 
 
 def _restart_loop(why: str) -> e.RunWaiting:

@@ -1,15 +1,22 @@
-"""What a run has sent: what whoever abandons a part of it must know, since it can be sent again (engine.md V11)."""
+"""What a run has sent, and what people have answered it: what whoever abandons a part of it must know (engine.md V11).
+
+What was sent can be sent again, and a question that was answered may not be asked again.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
+from runjournal.writing import folding
 
 from . import naming
 from .logbook import Logbook
+
+T = TypeVar("T", bound="SentCall | GivenAnswer")
 
 
 class SentCall(NamedTuple):
@@ -23,6 +30,64 @@ class SentCall(NamedTuple):
     args: Json
     at: str
     known: bool
+
+
+class GivenAnswer(NamedTuple):
+    """What a person has answered a step that asked. `seq` is that of the question, in `run_id`.
+
+    `edited` are the args of one who has said yes to others than were asked about, `note` is what he said with it.
+    """
+
+    run_id: str
+    seq: int
+    step: str
+    approval_id: str
+    action: str
+    args: Json
+    decision: str
+    edited: Json
+    note: str
+    at: str
+
+
+def answers_to(log: Logbook, run_id: str) -> list[GivenAnswer]:
+    """Return what people have answered a run and those of its line before it, in the order of the questions."""
+    found: dict[str, GivenAnswer] = {}
+    for member in naming.members(log.store, run_id):
+        step = ""
+        for record in log.events(member, types=_ASKING):
+            match record.event:
+                case e.StepStarted(id=step):
+                    continue
+                case e.ApprovalRequested() as asked:
+                    found[asked.approval_id] = GivenAnswer(
+                        member, record.seq, step, asked.approval_id, asked.action, asked.args, "", None, "", ""
+                    )
+                case e.ApprovalResolved() as said if said.approval_id in found:
+                    if not found[said.approval_id].decision:
+                        edited = said.args if said.decision == "edited" else None
+                        found[said.approval_id] = found[said.approval_id]._replace(
+                            decision=said.decision, edited=edited, note=said.note or "", at=record.at
+                        )
+                case _:
+                    pass
+    return [each for each in found.values() if each.decision in ("approved", "rejected", "edited")]
+
+
+def redone(log: Logbook, run_id: str, base_seq: int, found: Iterable[T]) -> list[T]:
+    """Return those of them whose step a fork of a run does again that goes on from one of its events."""
+    members = list[str]()
+    for member in reversed(naming.members(log.store, run_id)):
+        members.append(member)
+        queued = folding.first(log.store, member)
+        if queued is not None and queued.link == "restart":  # what is before it is no step of this run's
+            break
+
+    def done(step: str) -> bool:
+        ends = ((member, end) for member in members for end in log.store.step_ends(member, step))
+        return any(end.ok and (member != run_id or end.seq <= base_seq) for member, end in ends)
+
+    return [each for each in found if not done(each.step)]
 
 
 def sent_by(log: Logbook, run_id: str) -> list[SentCall]:
@@ -63,4 +128,5 @@ def sent_by(log: Logbook, run_id: str) -> list[SentCall]:
     return [call for call_id, call in found.items() if call.known or maybe[call_id]]
 
 
+_ASKING = ("step.started", "approval.requested", "approval.resolved")
 _TYPES = ("step.started", "tool.started", "tool.completed", "tool.failed", "tool.resolved")

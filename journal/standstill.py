@@ -12,7 +12,7 @@ from runjournal.log.codec import tellable
 from runjournal.log.errors import NotAllowed
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.store import Transaction
-from runjournal.projections.shell import command
+from runjournal.projections.shell import command, store_option
 from runjournal.writing import folding
 from runjournal.writing.appender import Batch
 
@@ -71,6 +71,7 @@ def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
 
 def _instead(log: Logbook, head: Head) -> str:
     """Return what a run does that doesn't stand still, and what gets it on."""
+    db = store_option(log.store.url)
     match head.status:
         case "running" if not owner.gone(head, log.ownership.process, log.clock):
             return f"{head.owner} is running it"
@@ -81,10 +82,10 @@ def _instead(log: Logbook, head: Head) -> str:
         case "scheduled_retry":
             return f"its next round is due at {head.due_at}: run it then"
         case "waiting":
-            return f"it waits for an answer: `{command('explain', head.run_id)}` says which"
+            return f"it waits for an answer: `{command('explain', head.run_id, db=db)}` says which"
         case "completed":
             return "it has completed"
         case "failed" | "cancelled":
-            return f"it is {head.status}: go on from it, `{command('retry', head.run_id)}`"
+            return f"it is {head.status}: go on from it, `{command('retry', head.run_id, db=db)}`"
         case _:
-            return f"it is {head.status}: go on from it, `{command('fork', head.run_id)}`"
+            return f"it is {head.status}: go on from it, `{command('fork', head.run_id, db=db)}`"

@@ -57,11 +57,12 @@ class AgentTurn:
 
         Return the text of the answer if it asks for none, else None.
         """
-        last = self._last_answer()
+        last, wanted = self._last_answer()
         if last is None:
             last = await self._ask()
+            wanted = shapes.shape_of_message(last).wanted(last)
         shape = shapes.shape_of_message(last)
-        if wanted := shape.wanted(last):
+        if wanted:
             async with self.verbs.step(f"{self.name} tools") as block, block:
                 said = await self.verbs.together([partial(self._said, each) for each in wanted])
                 for role, content, raw in shape.results(list(zip(wanted, said, strict=True))):
@@ -69,13 +70,19 @@ class AgentTurn:
             return None
         return None if shape.paused(last) else shape.text(last)
 
-    def _last_answer(self) -> Message | None:
-        """Return the last message, if it is the model's and nothing has been said to it yet."""
+    def _last_answer(self) -> tuple[Message | None, list[Wanted]]:
+        """Return the model's last message with those of its calls that have no result, whatever was written behind it.
+
+        If it has none, return it if it isn't asked on: nothing has been said to it yet, and the model is done.
+        """
         messages = self.verbs.messages()
-        last = messages[-1] if messages else None
-        if last is None or last.role != "assistant" or shapes.shape_of_message(last).paused(last):
-            return None
-        return last
+        place = next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), None)
+        if place is None:
+            return None, []
+        last, behind = messages[place], messages[place + 1 :]
+        shape, answered = shapes.shape_of_message(last), shapes.answered(behind)
+        left = [each for each in shape.wanted(last) if each.id not in answered]
+        return (last, left) if left or not (behind or shape.paused(last)) else (None, [])
 
     async def _ask(self) -> Message:
         """Ask the model in a step of its own; return what it said."""

@@ -44,9 +44,9 @@ def _nothing(_: int) -> object:
 class RunAudit:
     """Audit one run: `feed` it the events in order; each call returns what it has found, `finish` what the end shows.
 
-    `head` is the run's row as it was before the first event was read. `args_at(seq)` returns the args of the
-    tool.started there. `state` is where the run goes on from, if it isn't the beginning. `chain` and `derived` hold
-    what was folded.
+    `row` is the run's row in the table `runs` as it was before the first event was read. `args_at(seq)` returns the
+    args of the tool.started there. `state` is where the run goes on from, if it isn't the beginning. `chain` and
+    `derived` hold what was folded.
 
     >>> audit = RunAudit("r", None)
     >>> audit.finish()
@@ -56,18 +56,19 @@ class RunAudit:
     def __init__(
         self,
         run_id: str,
-        head: Head | None,
+        row: Head | None,
         *,
         args_at: Callable[[int], object] = _nothing,
         state: RunState | None = None,
     ) -> None:
         self.run_id = run_id
-        self.chain = ChainAudit(run_id, head)
+        self.chain = ChainAudit(run_id, row)
         self.derived = Derived(run_id, args_at, state=state)
         self.folding = True
         self._at = ""
         self._unknown_types: set[str] = set()
         self._effects: set[int] = set()
+        self._entered = 0
         self._given = state is not None
         self._checks: Mapping[type[e.Event], Callable[[RecordedEvent, Any], list[Finding]]] = {
             e.RunClaimed: self._check_claim,
@@ -94,7 +95,7 @@ class RunAudit:
 
     def feed(self, record: RecordedEvent, body: bytes | None = None) -> list[Finding]:
         """Check one more event, and its stored bytes if they are passed."""
-        found = self.chain.feed(record)
+        found = self.chain.feed(record, body)
         found += self._check_schema(record, body)
         if type(record.event) is not UnreadableEvent:
             found += self._check_time(record)
@@ -196,6 +197,7 @@ class RunAudit:
     def _check_step_start(self, record: RecordedEvent, event: e.StepStarted) -> list[Finding]:
         steps, found = self.state.steps, list[Finding]()
         step, seq = steps.open, record.seq
+        self._entered = self.state.offset + seq
         if step is not None and (step.id, step.index) != (event.id, event.index):
             what = f"step {event.index} started while step {step.index} was open"
             found.append(self._one("step_order", seq, what))
@@ -229,7 +231,7 @@ class RunAudit:
         return [
             self._one("step_left_call", record.seq, f"step {step.index} completed while call {shown(call_id)} was open")
             for call_id, call in self.state.calls.of_step(step.id).items()
-            if call.status == "open" and call.policy != "outbox"
+            if call.status == "open" and call.policy != "outbox" and (call.maybe or call.latest > self._entered)
         ]
 
     # Calls.
@@ -274,7 +276,8 @@ class RunAudit:
             return []
         if event.outcome == "happened" and self._happened(event.call_id, call):
             return [self._twice(record, event.call_id)]
-        if (call is not None and call.unresolved) or (call is None and self._linked):
+        proof = event.late and call is not None and event.attempt in (*call.denied, *call.maybe)
+        if proof or (call is not None and call.unresolved) or (call is None and self._linked):
             return []
         why = "it never started" if call is None else "what became of it was known"
         return [self._one("call_end", record.seq, f"a word was said of call {shown(event.call_id)}, but {why}")]

@@ -4,7 +4,8 @@
 all that the log knows by now, whoever said it. A call *may have happened* if it was started, isn't repeatable, and
 nobody has said that it didn't: a failure proves nothing. Args and results are held by reference (seq).
 
-Bounded: the calls of the open step and of failed ones, and every call that is open or unresolved; of the rest, counts.
+Bounded: the calls of the open step and of failed ones, every call that is open or unresolved, and the last ones that
+are settled; of the rest, counts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts, tells_unknown
 from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.limits import settled_kept_max
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE, STRICTNESS
 
 AnyStart: TypeAlias = e.ModelStarted | e.ToolStarted
@@ -36,9 +38,11 @@ class Call:
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `said`: somebody has said that nobody knows, since the newest attempt started. `settled`: the agent was told so, and
     that was the word about all attempts so far (on_unknown="tell"). `taken`: the step that has taken the call over from
-    the one that asked for it first. `untold`: somebody has said that it happened, after the agent was told that nobody
-    knows, or its step was over: an equal call is this one, and is told the result.
-    `maybe` are the attempts that may have happened and aren't repeatable; `told` is [seq, status] of each end that the
+    the one that asked for it first; `taken_seq`: when.
+    `untold`: somebody has said that it happened, after the agent was told that nobody knows, or its step was over: an
+    equal call is this one, and is told the result.
+    `maybe` are the attempts that may have happened and aren't repeatable; `denied` are those that a person or a hook
+    has denied, and whoever made one may know better; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
@@ -71,6 +75,8 @@ class Call:
     settled: bool = False
     taken: str = ""
     untold: bool = False
+    taken_seq: int = 0
+    denied: list[int] = field(default_factory=list[int])
 
     @property
     def unresolved(self) -> bool:
@@ -81,6 +87,11 @@ class Call:
     def kept(self) -> bool:
         """Return whether the call outlives its step: an equal one is this one."""
         return self.untold or self.unresolved
+
+    @property
+    def remembered(self) -> bool:
+        """Return whether somebody may still say what became of the call: `kept`, or settled, by whoever made it."""
+        return self.kept or (self.settled and bool(self.maybe) and self.status != "completed")
 
     @property
     def has_effect(self) -> bool:
@@ -105,7 +116,10 @@ class Call:
 
 @dataclass(slots=True)
 class Counts:
-    """How many calls were started, and how many of them ended how; each call counts once, by its newest end."""
+    """How many calls were started, and how many of them ended how; each call counts once, by its newest end.
+
+    One without an end, that may be made again and whose step has completed without it, counts as failed.
+    """
 
     started: int = 0
     completed: int = 0
@@ -128,7 +142,7 @@ class Calls:
     `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
     """
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 7
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -146,9 +160,9 @@ class Calls:
     # Reading.
 
     def taken_over(self, step: str) -> list[str]:
-        """Return the ids of the calls that this step has taken over from others, the oldest first."""
+        """Return the ids of the calls that this step has taken over from others, in the order in which it did."""
         found = [key for key in self._taken if self.known[key].taken == self.known[key].step == step]
-        return sorted(found, key=self._age)
+        return sorted(found, key=lambda key: self.known[key].taken_seq)
 
     def kept_elsewhere(self, tool: str, step: str) -> list[str]:
         """Return the ids of a tool's calls that are kept and aren't this step's, the oldest first."""
@@ -183,7 +197,15 @@ class Calls:
         is_open = not completed and call.ended < call.attempt
         unresolved = bool(call.maybe) and not (completed or call.settled)  # as `Call.unresolved`, on the way of appends
         return CallFacts(
-            call.attempt, is_open, unresolved, tuple(call.maybe), call.policy, completed, call.unusable, call.untold
+            call.attempt,
+            is_open,
+            unresolved,
+            tuple(call.maybe),
+            call.policy,
+            completed,
+            call.unusable,
+            call.untold,
+            tuple(call.denied),
         )
 
     # Folding.
@@ -226,11 +248,15 @@ class Calls:
         call.said = call.settled = False
         self._index(event.call_id, call)
 
-    def on_adopted(self, _: RecordedEvent, event: e.ToolAdopted) -> None:
-        """Make the call one of the open step, which must ask for it again if it is entered again."""
+    def on_adopted(self, record: RecordedEvent, event: e.ToolAdopted) -> None:
+        """Make the call one of the open step, which must ask for it again if it is entered again.
+
+        One that is the step's already is told what the agent hadn't heard, and keeps its place among its equals.
+        """
         call = self.known.get(event.call_id)
         if call is not None:
-            call.step = call.taken = self.step
+            if call.step != self.step:
+                call.step, call.taken, call.taken_seq = self.step, self.step, record.seq
             call.fresh, call.untold = True, False
             self._index(event.call_id, call)
 
@@ -266,13 +292,18 @@ class Calls:
         """Keep somebody's word about a call: it changes what is known, not what the agent was told.
 
         If the result couldn't be stored, a person says what it was. "Nothing happened", said by a person or a hook, is
-        about all attempts up to this one; said by a late owner, it is about its own attempt alone.
+        about all attempts up to this one; said by a late owner, it is about its own attempt alone. That this has
+        happened he knows better than whoever said that it hasn't.
         """
         call = self.known.get(event.call_id)
         if call is not None and call.unusable and event.outcome == "happened":
             call.value_seq, call.unusable = record.seq, False
             return
-        if call is None or not call.unresolved:
+        if call is not None and event.late and event.attempt in call.denied:
+            call.denied.remove(event.attempt)
+            call.maybe.append(event.attempt)
+        late = call is not None and event.late and event.attempt in call.maybe and call.status != "completed"
+        if call is None or not (call.unresolved or late):
             return
         if event.outcome != "unknown":
             call.ended = max(call.ended, event.attempt)
@@ -284,6 +315,8 @@ class Calls:
             self._end(call, "unknown", call.value_seq)
         else:
             last = event.attempt
+            if not event.late:
+                call.denied += [a for a in call.maybe if a <= last]
             call.maybe = [a for a in call.maybe if (a != last if event.late else a > last)]
             if not call.maybe and call.status in ("open", "unknown"):
                 self._end(call, "failed", record.seq)
@@ -302,7 +335,7 @@ class Calls:
 
     def _settle(self, call_id: str, call: Call) -> None:
         """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
-        if call.status != "open" and (self.imported or not call.kept):
+        if call.status != "open" and (self.imported or not call.remembered):
             self._drop(call_id, call)
 
     def _drop(self, call_id: str, call: Call) -> None:
@@ -322,17 +355,28 @@ class Calls:
     def complete_step(self) -> bool:
         """Settle the calls of a step that completed; return whether it had sent something.
 
-        Only unresolved ones stay.
+        Only unresolved ones stay. One that may simply be made again, and that a process which died has left open, isn't
+        in flight any more: nobody will ask for it.
         """
         sent = False
         for call_id, call in self.of_step(self.step).items() if self.step else ():
             sent = sent or call.sent
+            if call.status == "open" and not call.kept:
+                self._end(call, "failed", call.value_seq)
             call.forget()
             call.step = ""
-            if not call.kept:
+            if not call.remembered:
                 self._drop(call_id, call)
         self.step = ""
+        self._drop_settled()
         return sent
+
+    def _drop_settled(self) -> None:
+        """Forget the oldest calls that are only remembered because they are settled, if there are too many."""
+        settled = [key for key, call in self.known.items() if call.settled and not (call.step or call.kept)]
+        if len(settled) > settled_kept_max:
+            for call_id in sorted(settled, key=lambda key: self.known[key].latest)[:-settled_kept_max]:
+                self._drop(call_id, self.known[call_id])
 
     def fail_step(self) -> None:
         """End the history of a step that failed, and forget the answers that came after all that was sent."""

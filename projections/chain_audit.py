@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-from runjournal.log.base import RecordedEvent, UnreadableEvent
+from runjournal.log.base import RecordedEvent
+from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.head import Head
+from runjournal.log.limits import hash_bytes
 
-from .findings import Finding, finding
+from .findings import REBUILD, Finding, finding
 from .shell import show_events
 
 
 class ChainAudit:
-    """Check the chain of a run: `feed` it the events in the order of the store.
+    """Check the chain of a run: `feed` it the events in the order of the store, each with its stored bytes.
 
-    It holds no more than the last event's seq, hash and position. `head` is the run's row as it was before the first
-    event was read, or None; events behind that head aren't fed. `seq` and `hash` are of the last event that was read,
-    `count` is the number of events.
+    It holds no more than the last event's seq, hash and position. `row` is the run's row in the table `runs` as it was
+    before the first event was read, or None: the run has at least the events up to there. `seq` and `hash` are of the
+    last event that was read, `count` is the number of events.
     """
 
-    def __init__(self, run_id: str, head: Head | None) -> None:
+    def __init__(self, run_id: str, row: Head | None) -> None:
         self.run_id = run_id
         self.seq = 0
         self.hash: str | None = None
         self.count = 0
-        self._head = head
+        self._row = row
         self._position = 0
-        self._links: tuple[str | None, ...] = (None,)  # the hashes that the next event may name; none: not known
+        self._links: tuple[bytes, ...] = (GENESIS,)  # what may be the hash before the next event; none: not known
+        self._at_row: tuple[str, ...] | None = None
 
-    def feed(self, record: RecordedEvent) -> list[Finding]:
-        """Check one more event."""
+    def feed(self, record: RecordedEvent, body: bytes | None) -> list[Finding]:
+        """Check one more event; without its stored bytes, nothing of its hash."""
         found: list[Finding] = []
-        seq, expected = record.seq, self.seq + 1
+        seq, expected, digest = record.seq, self.seq + 1, bytes.fromhex(record.hash)
         self.count += 1
         if seq == self.seq:
             found.append(self._at("seq_duplicate", seq, f"there are two events {seq}"))
-            self._links = (*self._links, record.hash)
+            self._links = (*self._links, digest) if len(digest) == hash_bytes else self._links
             return found
+        links: tuple[bytes, ...] = (digest,) if len(digest) == hash_bytes else ()
         if seq != expected:
             found.append(self._gap(expected, seq))
-            self._links = ()
-        elif self._links and record.prev not in self._links and type(record.event) is not UnreadableEvent:
-            before = "it is the first and names another" if seq == 1 else f"event {seq - 1} has another hash"
-            what = f"the link of event {seq} is broken: {before}; one of the two was changed"
-            found.append(self._at("link_broken", seq, what))
+        elif self._links and body is not None:
+            # It is worked out from what was stored before it; a changed hash or event is told of once.
+            hashes = [event_hash(self.run_id, seq, record.type, prev, body) for prev in self._links]
+            if digest not in hashes:
+                before = "" if seq == 1 else f" (or that of event {seq - 1})"
+                what = f"event {seq} isn't the one that was hashed: it, or its stored hash{before}, was changed"
+                found.append(self._at("link_broken", seq, what))
+                links = (*links, *hashes)
         if record.position <= self._position:
             found.append(self._at("position_order", seq, f"event {seq} lies before event {self.seq} in the store"))
-        self.seq, self.hash, self._position, self._links = seq, record.hash, record.position, (record.hash,)
+        self.seq, self.hash, self._position, self._links = seq, record.hash, record.position, links
+        if self._row is not None and seq == self._row.head_seq:
+            self._at_row = tuple(link.hex() for link in links)
+            if record.at != self._row.updated_at and self._row.status == "running":
+                what = f"table runs: updated_at isn't the time of event {seq}"
+                found.append(finding("run_row", self.run_id, seq, what, REBUILD))
         return found
 
     def skip(self, seq: int, what: str) -> list[Finding]:
@@ -55,16 +67,16 @@ class ChainAudit:
 
     def finish(self) -> list[Finding]:
         """Compare the end with the run's row."""
-        head, seq = self._head, self.seq
-        if head is None:
+        row, seq = self._row, self.seq
+        if row is None:
             if not self.count:
                 return []
             return [self._at("run_row_missing", 1, f"{self.count} events, and no row in the table runs")]
-        if head.head_seq > seq:
-            return [self._at("tail_missing", seq + 1, f"the run's head is at {head.head_seq}, its last event is {seq}")]
-        if self.hash is not None and head.head_hash not in self._links:
-            what = f"the hash of event {seq} isn't the head's: it or the run's row was changed"
-            return [self._at("head_hash", seq, what)]
+        if row.head_seq > seq:
+            return [self._at("tail_missing", seq + 1, f"the run's row is at {row.head_seq}, its last event is {seq}")]
+        if self._at_row is not None and row.head_hash not in self._at_row:
+            what = f"the hash of event {row.head_seq} isn't that of the run's row: one of the two was changed"
+            return [self._at("head_hash", row.head_seq, what)]
         return []
 
     def _gap(self, first: int, seq: int) -> Finding:

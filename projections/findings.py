@@ -38,6 +38,9 @@ class Code(NamedTuple):
     meaning: str
 
 
+REBUILD: Final = "runjournal db rebuild"
+"""What makes all again that follows from the events."""
+
 CODES: Final[Mapping[str, Code]] = {
     # The chain.
     "seq_gap": Code("error", "events are missing in the middle of the run"),

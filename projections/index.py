@@ -14,6 +14,7 @@ import orjson
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, RecordedEvent
+from runjournal.log.policies import EFFECT_FREE
 from runjournal.log.store import Effect, StepEnd, Unknown
 
 from .state import RunState
@@ -67,6 +68,17 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
         if call.has_effect and not was_completed:
             digest = args_sha256(args_at(call.args_seq - state.offset))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
+
+
+def has_no_row(state: RunState, event: e.Event) -> bool:
+    """Return whether an event of INDEXED is known to have no row: it is of a call that may happen twice."""
+    if not isinstance(event, e.ToolStarted | e.ToolCompleted | e.ToolFailed):
+        return False
+    call = state.calls.known.get(event.call_id)
+    if call is None:
+        return isinstance(event, e.ToolStarted) and event.policy in EFFECT_FREE and not event.own_key
+    started = not isinstance(event, e.ToolStarted) or (event.policy in EFFECT_FREE and not event.own_key)
+    return started and call.policy in EFFECT_FREE and not (call.own_key or call.maybe)
 
 
 def args_sha256(args: object) -> str:

@@ -54,7 +54,8 @@ class Status:
 
     `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
     step that ended. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
-    stopped under since, oldest first. `why` is in words why it waits.
+    stopped under since, oldest first. `why` is in words why it
+    waits, or what its owner met that released it.
     """
 
     VERSION: ClassVar[int] = 2
@@ -125,6 +126,8 @@ class Status:
         """Free the run for a claim; a recovery is counted before it is made, and anew once a person has resumed it."""
         self.status, self.owner = "queued", None
         self._waits_no_more()
+        if event.error is not None:
+            self.why = f"{event.error['type']}: {event.error['message']}"
         if event.reason in RECOVERIES:
             self.stuck += 1
             self.recoveries += 1

@@ -12,10 +12,11 @@ from typing import Any
 import apsw
 import orjson
 
+from runjournal.importers.jsonl import VERSION
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.base import Event
-from runjournal.log.chain import event_hash
+from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.clock import Clock, SystemClock, timestamp
 from runjournal.log.codec import digest_of
 
@@ -80,7 +81,6 @@ def _bad(char: str) -> bool:
 # --- a store -------------------------------------------------------------------------------------------------------
 
 Row = tuple[str, Any]
-PREV = b"@prev@"
 
 
 def _envelope(data: Any, **changes: Any) -> dict[str, Any]:
@@ -90,14 +90,13 @@ def _envelope(data: Any, **changes: Any) -> dict[str, Any]:
 def chained(run_id: str, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
     """Lines of an export whose hashes are right, whatever the bodies say.
 
-    A body is a dict, or bytes that stand as they are, or bytes with PREV in them.
+    A body is a dict, or bytes that stand as they are.
     """
-    prev: str | None = None
+    prev = GENESIS
     for seq, (kind, body) in enumerate(rows, 1):
-        raw = body if isinstance(body, bytes) else orjson.dumps(body | {"prev": prev})
-        raw = raw.replace(PREV, orjson.dumps(prev))
-        prev = event_hash(run_id, seq, kind, raw)
-        yield {"run_id": run_id, "seq": seq, "type": kind, "hash": prev, "body": raw.decode()}
+        raw = body if isinstance(body, bytes) else orjson.dumps(body)
+        prev = event_hash(run_id, seq, kind, prev, raw)
+        yield {"run_id": run_id, "seq": seq, "type": kind, "hash": prev.hex(), "body": raw.decode()}
 
 
 def export_of(lines: Iterable[dict[str, Any]]) -> bytes:
@@ -105,7 +104,7 @@ def export_of(lines: Iterable[dict[str, Any]]) -> bytes:
     rows = list(lines)
     blobs = sum("blob" in row for row in rows)
     end = {"end": {"events": len(rows) - blobs, "blobs": blobs}}
-    return b"".join(orjson.dumps(row) + b"\n" for row in [{"runjournal": 1}, *rows, end])
+    return b"".join(orjson.dumps(row) + b"\n" for row in [{"runjournal": VERSION}, *rows, end])
 
 
 def forged() -> bytes:

@@ -120,15 +120,17 @@ TWINS: Final = (
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n    if outcomes[call_id] is LIVE:",
+        "for call_id, (target, args, _) in wanted.items():\n"
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
         "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
+        "    outcome = LIVE\n"
         "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
         "Caller.parallel",
-        "for call_id, (target, args, own_key) in wanted.items()",
-        "for call_id, (target, args, own_key) in zip(ids, asks, strict=True)",
+        "for call_id in sorted(wanted, key=partial(self._next_told, entry))",
+        "for call_id in ids",
     ),
     Mutant(
         "a key is of any tool",
@@ -187,10 +189,63 @@ TWINS: Final = (
     Mutant("what was told late is told each time", "Caller.recorded", "call is not None and call.untold", "False"),
     Mutant("what nobody has heard is another call's", "Call.kept", "self.untold or", ""),
     Mutant(
+        "what is settled is forgotten with its step",
+        "Call.remembered",
+        'or (self.settled and bool(self.maybe) and self.status != "completed")',
+        "",
+    ),
+    Mutant("a late word about what is settled is none", "Calls.on_resolved", "or late", ""),
+    Mutant(
+        "what is settled is remembered for ever",
+        "Calls._drop_settled",
+        "len(settled) > settled_kept_max",
+        "False",
+        FOLDS,
+    ),
+    Mutant(
+        "the newest of what is settled is forgotten",
+        "Calls._drop_settled",
+        "self.known[key].latest",
+        "-self.known[key].latest",
+        FOLDS,
+    ),
+    Mutant("a late word is said twice", "_check_word", "and not call.completed", ""),
+    Mutant(
+        "a word that nothing happened keeps a proof out", "Calls.on_resolved", "event.attempt in call.denied", "False"
+    ),
+    Mutant(
+        "what was denied is not remembered",
+        "Calls.on_resolved",
+        "call.denied += [a for a in call.maybe if a <= last]",
+        "pass",
+    ),
+    Mutant("nobody may know better than a word", "_check_word", "event.attempt in call.denied", "False"),
+    Mutant(
+        "the result of an owner that slept is lost",
+        "Sender._said_meanwhile",
+        'isinstance(end, e.ToolCompleted) and self.core.state.calls.known[call_id].status != "completed"',
+        "False",
+    ),
+    Mutant(
         "a call of another step comes before the step's own",
         "Caller._equal",
-        "if own_id in calls.known or self.core.lineage.effect(own_id) is not None:\n    return own_id",
+        "if self._older(own_id, None):\n    return own_id",
         "",
+    ),
+    Mutant(
+        "what a step has taken over comes before its elder equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "than is None",
+    ),
+    Mutant(
+        "what a step has taken over comes behind its younger equals",
+        "Caller._older",
+        "than is None or call.began < than",
+        "True",
+    ),
+    Mutant(
+        "a call of the step's own is one that it has taken over", "Calls.on_adopted", "call.step != self.step", "True"
     ),
     Mutant(
         "a call is taken over without a word in the log",
@@ -228,14 +283,14 @@ TWINS: Final = (
     Mutant(
         "the newest that was taken over is asked for first",
         "Calls.taken_over",
-        "key=self._age",
-        "key=self._age, reverse=True",
+        "self.known[key].taken_seq",
+        "-self.known[key].taken_seq",
     ),
     Mutant(
         "a call that was taken over stays that of the step before",
         "Calls.on_adopted",
-        "call.step = call.taken = self.step",
-        "call.taken = self.step",
+        "call.step, call.taken, call.taken_seq = self.step, self.step, record.seq",
+        "call.taken, call.taken_seq = self.step, record.seq",
     ),
     Mutant(
         "what was told is forgotten when its result is told",
@@ -303,8 +358,8 @@ TWINS: Final = (
         "calls that are asked for together are begun together",
         "Caller.parallel",
         "for call_id, (target, args, _) in wanted.items():\n"
-        "    if outcomes[call_id] is LIVE:\n"
-        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))",
+        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
+        "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
         "begun = {}\n"
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if outcomes[call_id] is LIVE:\n"
@@ -329,9 +384,19 @@ TWINS: Final = (
     ),
     Mutant(
         "what the agent was told of an unknown outcome is not recorded",
-        "Caller.recorded",
-        "self.order.heard.add((yield from core.append(end)))",
-        "pass",
+        "Caller._tell_unknown",
+        "at = yield from self.core.append(end)\n"
+        'entry.script.append(ScriptItem(at, "tell", call_id, 0))\n'
+        "yield from self.sender.told_in_turn(entry, at, call_id)\n"
+        "self.order.tell(entry, at)",
+        "yield from ()",
+    ),
+    Mutant(
+        "that nobody knows is told at once",
+        "Caller._tell_unknown",
+        "yield from self.sender.told_in_turn(entry, at, call_id)",
+        "",
+        SAME,
     ),
     Mutant(
         "what was told of an unknown outcome belongs to the step that asked first",
@@ -641,15 +706,15 @@ OURS: Final = (
     Mutant(
         "a person speaks of any attempt",
         "_check_word",
-        "not event.late and event.attempt != call.attempt",
+        "event.attempt != call.attempt",
         "False",
         STATUSES,
     ),
     Mutant(
         "a late word about an attempt that has an outcome is heard",
         "_check_word",
-        "event.late and event.attempt not in call.maybe",
-        "False",
+        "event.attempt in call.maybe and not call.completed",
+        "not call.completed",
         STATUSES,
     ),
     Mutant("a word about what is known is heard", "_check_word", "or not call.unresolved", "", STATUSES),
@@ -721,6 +786,16 @@ OURS: Final = (
     Mutant("a value that can't be stored fails a step", "written", "ValueUnstorable", "ValueError"),
     Mutant("an answer on record is asked for again", "AgentTurn.take", "if last is None:", "if True:", TURN),
     Mutant(
+        "calls that something was written behind are never made",
+        "AgentTurn._last_answer",
+        "left or not (behind or shape.paused(last))",
+        "not (behind or shape.paused(last))",
+        TURN,
+    ),
+    Mutant(
+        "a call that has its result is made again", "AgentTurn._last_answer", "each.id not in answered", "True", TURN
+    ),
+    Mutant(
         "a person isn't asked before a call", "AgentTurn._made", "partial(self.approve, tool.name, args)", "bool", TURN
     ),
     Mutant(
@@ -765,11 +840,11 @@ OURS: Final = (
     Mutant(
         "a check doesn't take the run up",
         "CodeChecker.twice",
-        "found.ok and not self._ended and not found.unchecked",
+        "not self._ended and not found.unchecked",
         "False",
         CHECK,
     ),
-    Mutant("a check lets another call pass", "Watcher._live", "shown.end is None and", "", CHECK),
+    Mutant("a check lets another call pass", "Watcher._live", "shown.end is None", "True", CHECK),
     Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
     Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
     Mutant(
@@ -949,6 +1024,14 @@ OURS: Final = (
     ),
     Mutant("the id of a line is its first run", "naming:named", "head.scope != name", "True"),
     Mutant("what is said while a run goes on is lost", "on_line", "newest == run_id", "True", LINES),
+    Mutant(
+        "who was overtaken on the way to a retry is refused",
+        "Journal._go_on",
+        "naming.on_line(self.store, mistyped.check_run(self, run_id), go_on)",
+        "go_on(mistyped.check_line(self, run_id))",
+        LINES,
+    ),
+    Mutant("an older run is gone on from as its newest", "begin", "newest == run_id", "False", LINES),
     Mutant("two retries are two", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "True", LINES),
     Mutant("a retry is a restart", "_asked_for", "(queued.link, queued.again or []) != (link, steps)", "False", LINES),
     Mutant(

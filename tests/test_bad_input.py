@@ -716,7 +716,7 @@ def test_library_tells_the_place(here):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ([400], ("args are an object, by the names that were asked about ('cents', 'to'), got list", "leave them out")),
+        ([400], ("args: expected an object, by the names", "('cents', 'to'), got list", "leave them out")),
         ("yes", ("got str",)),
         ({"cents": 400, "too": "ada"}, ("'to' was asked about and isn't there", "each as it is or edited")),
     ],

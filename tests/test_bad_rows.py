@@ -14,6 +14,7 @@ from test_audit import whole
 from runjournal.cli.app import cli
 from runjournal.importers.transfer import import_jsonl
 from runjournal.journal import Journal
+from runjournal.log.chain import GENESIS
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import decode, loads
 from runjournal.log.errors import CorruptLog, NotAStore, Unfoldable
@@ -39,12 +40,13 @@ ROWS = {
 }
 """In the table runs: what is left out of a listing, and told."""
 OTHERS = {
-    "a type that is no UTF-8": "UPDATE events SET type = CAST(x'78fffe' AS TEXT) WHERE run_id = 'bad' AND seq = 4",
+    "a type that is no UTF-8": "UPDATE events SET type = CAST(x'78fffe' AS TEXT) WHERE run = 2 AND seq = 4",
     "the last type that is no UTF-8": "UPDATE events SET type = CAST(x'78fffe' AS TEXT) WHERE position = "
-    "(SELECT max(position) FROM events WHERE run_id = 'bad')",
-    "an event's run that is no UTF-8": "UPDATE events SET run_id = CAST(x'78fffe' AS TEXT) WHERE run_id = 'bad'",
-    "a seq of an event": "UPDATE events SET seq = 9223372036854775807 WHERE run_id = 'bad' AND seq = 4",
-    "a body that is no JSON": "UPDATE events SET body = x'ff' WHERE run_id = 'bad' AND seq = 4",
+    "(SELECT max(position) FROM events WHERE run = 2)",
+    "a run's id that is no UTF-8": "UPDATE run_keys SET run_id = CAST(x'78fffe' AS TEXT) WHERE run_id = 'bad'",
+    "events of no run": "UPDATE events SET run = 99 WHERE run = 2",
+    "a seq of an event": "UPDATE events SET seq = 9223372036854775807 WHERE run = 2 AND seq = 4",
+    "a body that is no JSON": "UPDATE events SET body = x'ff' WHERE run = 2 AND seq = 4",
     "an effect": "UPDATE effects SET tool = CAST(x'78fffe' AS TEXT) WHERE run_id = 'bad'",
     "an effect's scope": "UPDATE effects SET scope = CAST(x'78fffe' AS TEXT) WHERE run_id = 'bad'",
     "an effect's run": "UPDATE effects SET run_id = CAST(x'78fffe' AS TEXT) WHERE run_id = 'bad'",
@@ -189,7 +191,7 @@ def test_deep_event(sound: Path, tmp_path: Path, event_type: str, levels: int) -
     """An event that nests deeper than one may is told of as unreadable, whatever its type; all else is shown."""
     path = tmp_path / "r.db"
     path.write_bytes(sound.read_bytes())
-    head = b'{"v":1,"at":"2026-01-01T00:00:00.000000Z","by":"x","epoch":0,"step":null,"prev":' + hostile.PREV
+    head = b'{"v":1,"at":"2026-01-01T00:00:00.000000Z","by":"x","epoch":0,"step":null'
     data = DEEP[event_type].replace(b"DEEP", b"[" * levels + b"]" * levels)
     first = head + b',"data":{"kind":"k","input":1}}'
     rows = [("run.queued", first), (event_type, head + b',"data":' + data + b"}")]
@@ -206,9 +208,9 @@ def test_deep_event(sound: Path, tmp_path: Path, event_type: str, levels: int) -
 
 def test_depth_that_is_allowed() -> None:
     """What `dumps` lets in is read; one level more isn't, in an event and in a value that is held out of line."""
-    head = b'{"v":1,"at":"2026-01-01T00:00:00.000000Z","by":"x","epoch":0,"step":null,"prev":null,"data":{"a":'
+    head = b'{"v":1,"at":"2026-01-01T00:00:00.000000Z","by":"x","epoch":0,"step":null,"data":{"a":'
     for levels, fine in ((json_depth_max - 1, True), (json_depth_max, False)):
-        record = decode("r", 1, 1, "x.theirs", head + b"[" * levels + b"]" * levels + b"}}")
+        record = decode("r", 1, 1, "x.theirs", head + b"[" * levels + b"]" * levels + b"}}", GENESIS)
         assert fine is (type(record.event).__name__ == "UnknownEvent")
     assert nested(json_depth_max) == loads(orjson.dumps(nested(json_depth_max)))
     with pytest.raises(ValueError, match="json_depth_max"):

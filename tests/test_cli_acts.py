@@ -82,8 +82,11 @@ def test_questions_say_what_to_type(store: Path) -> None:
     asked, sent = key_of(store, "asks-1"), key_of(store, "mails-1")
     heads = [row.split() for row in text.splitlines() if not row.startswith(" ")]
     assert ["asks-1 approval refund asked", "mails-1 call mail sent"] == [" ".join(head[:4]) for head in heads]
-    assert f"answer: runjournal --db {store} approve asks-1 {asked} (or reject)" in text
-    assert f"answer: runjournal --db {store} resolve mails-1 {sent} happened (or did-not-happen, or retry)" in text
+    told = [row.strip() for row in text.splitlines() if row.startswith("    answer: ")]
+    answers = [f"{verb} asks-1 {asked}" for verb in ("approve", "reject")]
+    answers += [f"""edit asks-1 {asked} --args '{{"cents": 500}}'"""]
+    answers += [f"resolve mails-1 {sent} {word}" for word in ("happened", "did-not-happen", "retry")]
+    assert [f"answer: runjournal --db {store} {answer}" for answer in answers] == told
     assert '{"cents": 500}' in text
     assert "it broke" in text
     found = loaded(store, "questions")

@@ -41,6 +41,14 @@ def fail(run):
     raise ValueError("no number")
 
 
+def slip(run):
+    run.do("x" * 10_000, list)
+
+
+def late(run):
+    raise TimeoutError("too late")
+
+
 def moves(run):
     run.do("other" if (run.state.completed or run.input) else "first", print)
 
@@ -210,7 +218,7 @@ def test_check_says_where_todays_code_differs(place):
     typed("run", "--agent", "agents_here:add", "--run-id", "a", "--input", "[1, 2]")
     typed("run", "--agent", "agents_here:add_later", "--run-id", "b", "--input", "[1, 2]")
     agents = ["--agent", "agents_here:add", "--agent", "agents_here:add_later"]
-    found = loaded("check", "--all", *agents)
+    found = loaded("check", "--all", "--ended", *agents)
     assert [("a", True), ("b", True)] == sorted((each["run_id"], each["ok"]) for each in found)
     done = typed("check", "a", "--agent", "add=agents_here:other", code=3)
     words = "recorded is step add (do), today's code has step other (do)"
@@ -230,3 +238,66 @@ def test_a_failed_run_is_gone_on_from(place):
     assert ("r.r2", ["run.queued"]) == (dry["run_id"], [each["type"] for each in dry["appended"]])
     done = typed("run", "--agent", "agents_here:fail", "--run-id", "r", "--retry", code=1)
     assert done.stderr.endswith("next: runjournal explain r.r2\n")
+
+
+@pytest.mark.parametrize(
+    ("agent", "became", "stands"),
+    [("fail", "failed", "failed"), ("slip", "queued", "mistake"), ("late", "scheduled_retry", "backoff")],
+)
+def test_what_really_became_of_a_run(place: Path, agent: str, became: str, stands: str) -> None:
+    """Its status as it is behind what was raised: a mistake has failed nothing, and a round may follow."""
+    with Journal.open("runjournal.db") as journal:
+        journal.enqueue(agent, run_id="r", input=[1, 2])
+    done = typed("recover", "r", "--agent", f"agents_here:{agent}", "-o", "json", code=1)
+    (found,) = json.loads(done.stdout)
+    assert (became, True) == (found["became"], bool(found["error"]["message"]))
+    told = json.loads(typed("explain", "r", "-o", "json").stdout)
+    assert stands == told["stands"]
+    assert found["error"]["message"].splitlines()[0] in told["why"]
+
+
+def test_a_mistake_is_seen_from_outside(place: Path) -> None:
+    """`ls`, `show` and the log say what the owner met, until the run is claimed again."""
+    with Journal.open("runjournal.db") as journal:
+        journal.enqueue("slip", run_id="r")
+    typed("recover", "r", "--agent", "agents_here:slip", code=1)
+    with Journal.open("runjournal.db") as journal:
+        *_, last = journal.events("r")
+    error = getattr(last.event, "error", None) or {}
+    assert ("WrongArgument", True) == (error["type"], "expected" in error["message"])
+    assert "queued: mistake" in typed("ls").stdout
+    assert "WrongArgument: " in typed("show", "r").stdout
+    with pytest.raises(Exception, match="expected"), Journal.open("runjournal.db") as journal:
+        journal.run(lambda run: run.do("x" * 10_000, list), run_id="r", kind="slip")
+    with Journal.open("runjournal.db") as journal:
+        journal.run(lambda run: None, run_id="r", kind="slip")
+        assert None is journal.state("r").status.why
+
+
+def test_only_what_went_on_is_counted(place: Path) -> None:
+    """A run that is over, waits or isn't due is told of, and not counted as one that went on."""
+    with Journal.open("runjournal.db") as journal:
+        for run_id in ("a", "b"):
+            journal.enqueue("add", run_id=run_id, input=[1, 2])
+    typed("recover", "a", "--agent", "agents_here:add")
+    assert "1 of 2 runs went on; " in typed("recover", "a", "b", "--agent", "agents_here:add").stderr
+    assert "0 of 1 run went on; " in typed("recover", "a", "--agent", "agents_here:add").stderr
+
+
+def test_all_that_are_checked_may_go_on(place: Path) -> None:
+    """A run that has completed, was cancelled, or went on as another one counts only with --ended."""
+    with Journal.open("runjournal.db") as journal:
+        for run_id in ("done", "queued", "failed", "cancelled"):
+            journal.enqueue("add", run_id=run_id, input=[1, 2])
+        journal.cancel("cancelled")
+    typed("recover", "done", "--agent", "agents_here:add")
+    with Journal.open("runjournal.db") as journal, pytest.raises(ValueError, match="no"):
+        journal.run(lambda run: int("no"), run_id="failed", kind="add")
+    words = ("check", "--all", "--agent", "add=agents_here:other", "-o", "json")
+    assert ["failed", "queued"] == sorted(each["run_id"] for each in loaded(*words, code=3))
+    with Journal.open("runjournal.db") as journal:
+        journal.retry("failed", new_run_id="again")
+    assert ["again", "queued"] == sorted(each["run_id"] for each in loaded(*words))
+    every = ["again", "cancelled", "done", "failed", "queued"]
+    assert every == sorted(each["run_id"] for each in loaded(*words, "--ended", code=3))
+    typed("check", "queued", "--ended", "--agent", "agents_here:add", code=2)

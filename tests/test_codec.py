@@ -22,7 +22,7 @@ from same import exact
 from runjournal import Journal
 from runjournal.log import base, codec
 from runjournal.log import events as e
-from runjournal.log.chain import event_hash, verified
+from runjournal.log.chain import GENESIS, event_hash, verified
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import CorruptLog, InvalidArgument, TooLarge, Unstorable
 from runjournal.log.limits import inline_value_bytes_max, int_max, int_min, json_depth_max
@@ -34,31 +34,42 @@ BUILTIN = sorted(
 )
 
 FIRST = (
-    b'{"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":0,"step":null,"prev":null,'
+    b'{"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":0,"step":null,'
     b'"data":{"kind":"demo","input":{"b":1,"a":[true,null,0.5]}}}'
 )
-FIRST_HASH = "1fcce69ff8f824b236cf81099dc8f4b1c5bb87dff8b17fb450759e9c18342d4a"
 SECOND = (
-    b'{"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"w\xc3\xb6rker","epoch":3,"step":4,"prev":"'
-    + FIRST_HASH.encode()
-    + b'","data":{"key":"k","value":"\\u0000"}}'
+    b'{"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"w\xc3\xb6rker","epoch":3,"step":4,'
+    b'"data":{"key":"k","value":"\\u0000"}}'
 )
-SECOND_HASH = "414d60f7fc5ac990db9837924113116a1b0927f65143192219c64117e8a68516"
+GOLDEN = [
+    (
+        "run.queued",
+        b'{"v":1,"at":"2026-11-30T00:00:00.000000Z","by":"w","epoch":0,"step":null,"data":{"kind":"k","input":null}}',
+        "c62b60ce8e8b3c2b7ecc589bac0a2c162fb32941ec289091f1c33c1b173ec1cc",
+    ),
+    (
+        "note.added",
+        b'{"v":1,"at":"2026-11-30T00:00:01.000000Z","by":"w","epoch":1,"step":null,"data":{"text":"hi"}}',
+        "41bbdb33f2776f234dcd4c0337e3ab0970f42723ab1931a35628900a5db94f63",
+    ),
+]
+"""The first two events of the run `r`, and their hashes."""
 
 
-def by_hand(run_id, seq, event_type, body):
+def by_hand(run_id, seq, event_type, prev, body):
     """The hash as docs/architecture.md has it, with nothing of ours."""
-    head = b"runjournal/1\0" + run_id.encode() + b"\0" + seq.to_bytes(8, "big") + event_type.encode() + b"\0"
-    return hashlib.sha256(head + body).hexdigest()
+    run, kind = run_id.encode(), event_type.encode()
+    place = bytes([len(run)]) + run + seq.to_bytes(8, "big") + bytes([len(kind)]) + kind
+    return hashlib.sha256(b"runjournal/2\0" + place + prev + body).digest()
 
 
-def body_of(event, *, epoch=0, prev=None, step=None, by="w"):
-    return codec.encode(codec.draft(event, at=AT, by=by, step=step), epoch=epoch, prev=prev)
+def body_of(event, *, epoch=0, step=None, by="w"):
+    return codec.encode(codec.draft(event, at=AT, by=by, step=step), epoch=epoch)
 
 
 def back(event, **place) -> Any:
     """The event as a reader gets it."""
-    return codec.decode("r", 1, 1, event.TYPE, body_of(event, **place)).event
+    return codec.decode("r", 1, 1, event.TYPE, body_of(event, **place), GENESIS).event
 
 
 def note(value):
@@ -76,14 +87,24 @@ def nested(depth):
 
 
 @pytest.mark.requirement("R93")
-@pytest.mark.parametrize(
-    ("run_id", "seq", "event_type", "body", "expected"),
-    [("run-1", 1, "run.queued", FIRST, FIRST_HASH), ("run-1", 2, "memory.set", SECOND, SECOND_HASH)],
-)
-def test_chain_golden(run_id, seq, event_type, body, expected):
-    """The hash of an event is frozen: it is this value, by hand and by the package."""
-    assert expected == by_hand(run_id, seq, event_type, body)
-    assert expected == event_hash(run_id, seq, event_type, body)
+def test_chain_golden():
+    """The hashes of events are frozen: they are these values, by hand and by the package, and they are linked so."""
+    prev = GENESIS
+    for seq, (event_type, body, expected) in enumerate(GOLDEN, 1):
+        assert expected == by_hand("r", seq, event_type, prev, body).hex()
+        assert expected == event_hash("r", seq, event_type, prev, body).hex()
+        prev = bytes.fromhex(expected)
+
+
+def test_golden_events_are_written_so():
+    """The package writes the golden events itself, byte for byte and hash for hash."""
+    prev = None
+    made = [(e.RunQueued("k", None), GOLDEN[0], 0), (e.NoteAdded("hi"), GOLDEN[1], 1)]
+    for seq, (event, (kind, body, digest), epoch) in enumerate(made, 1):
+        draft = codec.draft(event, at=f"2026-11-30T00:00:0{seq - 1}.000000Z", by="w")
+        record, row = codec.linked("r", seq, prev, draft, epoch=epoch)
+        assert (seq, kind, body, bytes.fromhex(digest)) == row
+        prev = record.hash
 
 
 def test_body_first():
@@ -92,9 +113,9 @@ def test_body_first():
 
 
 def test_body_linked():
-    """The bytes of a later event name epoch, step and the previous hash; text is UTF-8, NUL is escaped."""
+    """The bytes of a later event name epoch and step; text is UTF-8, NUL is escaped."""
     event = e.MemorySet("k", "\0")
-    assert SECOND == body_of(event, epoch=3, prev=FIRST_HASH, step=4, by="wörker")
+    assert SECOND == body_of(event, epoch=3, step=4, by="wörker")
 
 
 def test_body_ext():
@@ -102,7 +123,7 @@ def test_body_ext():
     value = "x" * 70_000
     digest = hashlib.sha256(b'"' + value.encode() + b'"').hexdigest()
     expected = (
-        f'{{"v":1,"at":"{AT}","by":"w","epoch":0,"step":null,"prev":null,'
+        f'{{"v":1,"at":"{AT}","by":"w","epoch":0,"step":null,'
         f'"ext":{{"value":{{"sha256":"{digest}","bytes":70002}}}},"data":{{"key":"k"}}}}'
     )
     assert expected.encode() == body_of(note(value))
@@ -121,30 +142,53 @@ def test_underscore_is_not_stored():
 
 
 def test_chain_link_and_gap():
-    """A changed body breaks the link behind it, and a missing event is named by its seq."""
-    records = generate.as_records(generate.run(random.Random(7), 30))
-    assert records == list(verified(records, "r"))
+    """A changed body or hash is found at its event, and a missing event is named by its seq."""
+    rows, prev = [], None
+    for seq, record in enumerate(generate.as_records(generate.run(random.Random(7), 30)), 1):
+        made, (*_, kind, body, digest) = codec.linked("r", seq, prev, codec.draft(record.event, at=AT, by="w"), epoch=0)
+        rows.append((seq, seq, kind, body, digest))
+        prev = made.hash
+    assert rows == list(verified(rows, "r"))
+    assert rows[4:] == list(verified(rows[4:], "r", 4, rows[3][4].hex()))
     with pytest.raises(CorruptLog) as gap:
-        list(verified(records[:4] + records[5:], "r"))
+        list(verified(rows[:4] + rows[5:], "r"))
     assert 5 == gap.value.seq
-    changed = [*records[:4], records[4]._replace(hash="0" * 64), *records[5:]]
-    with pytest.raises(CorruptLog) as link:
-        list(verified(changed, "r"))
-    assert 6 == link.value.seq
+    seq, position, kind, body, digest = rows[4]
+    for other in ((seq, position, kind, body, GENESIS), (seq, position, kind, body + b" ", digest)):
+        with pytest.raises(CorruptLog) as link:
+            list(verified([*rows[:4], other, *rows[5:]], "r"))
+        assert 5 == link.value.seq
+    for prev in ("0" * 64, "not hex"):
+        with pytest.raises(CorruptLog) as behind:
+            list(verified(rows[4:], "r", 4, prev))
+        assert 5 == behind.value.seq
 
 
 @pytest.mark.requirement("R93")
-@pytest.mark.parametrize("place", range(1, 6))
+@pytest.mark.parametrize("place", range(1, 7))
 def test_each_part_is_hashed(place):
-    """Run id, seq, type and body all count, and none can lend a byte to its neighbour."""
+    """Run id, seq, type, the hash before and the body all count, and none can lend a byte to its neighbour."""
     others = [
-        ("ru", 1, "n-1", b"{}"),
-        ("run", 2, "t", b"{}"),
-        ("run", 1, "u", b"{}"),
-        ("run", 1, "t", b"{} "),
-        ("run", 1, "t\0{", b"}"),
+        ("ru", 1, "n-1", GENESIS, b"{}"),
+        ("run", 2, "t", GENESIS, b"{}"),
+        ("run", 1, "u", GENESIS, b"{}"),
+        ("run", 1, "t", GENESIS, b"{} "),
+        ("run", 1, "t\0", GENESIS[1:] + b"{", b"}"),
+        ("run", 1, "t", b"x" * 32, b"{}"),
     ]
-    assert event_hash("run", 1, "t", b"{}") != event_hash(*others[place - 1])
+    assert event_hash("run", 1, "t", GENESIS, b"{}") != event_hash(*others[place - 1])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [("r" * 256, 1, "t", GENESIS), ("r", 1, "ä" * 128, GENESIS), ("r", -1, "t", GENESIS), ("r", 2**64, "t", GENESIS),
+     ("r", 1, "t", b"")],
+)  # fmt: skip
+def test_what_no_hash_can_stand_for(odd: tuple[str, int, str, bytes]):
+    """A name whose length takes more than a byte, a seq over 8 bytes and a hash of another length are refused."""
+    with pytest.raises(InvalidArgument, match="expected"):
+        event_hash(*odd, b"{}")
+    assert 32 == len(event_hash("r" * 255, 2**64 - 1, "ä" * 127, GENESIS, b""))
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------
@@ -372,7 +416,7 @@ def test_equal_or_refused(value):
         made = body_of(note(value))
     except (Unstorable, InvalidArgument):
         return
-    stored: Any = codec.decode("r", 1, 1, "memory.set", made).event
+    stored: Any = codec.decode("r", 1, 1, "memory.set", made, GENESIS).event
     assert isinstance(value, e.BlobRef) or exact(value) == exact(stored.value)
     assert note(value) == stored
 
@@ -389,7 +433,7 @@ def test_fields_equal_or_refused(cls, rng, data):
         made = body_of(event)
     except (Unstorable, InvalidArgument, TooLarge):
         return
-    stored = codec.decode("r", 1, 1, cls.TYPE, made).event
+    stored = codec.decode("r", 1, 1, cls.TYPE, made, GENESIS).event
     assert event == stored
     assert exact(event) == exact(stored)
     assert repr(event) == repr(stored)
@@ -588,8 +632,8 @@ class Nullable(e.Event):
 
 
 def stored(event_type, v, data, **extra):
-    envelope = {"v": v, "at": AT, "by": "w", "epoch": 0, "step": None, "prev": None} | extra | {"data": data}
-    return codec.decode("r", 1, 1, event_type, orjson.dumps(envelope)).event
+    envelope = {"v": v, "at": AT, "by": "w", "epoch": 0, "step": None} | extra | {"data": data}
+    return codec.decode("r", 1, 1, event_type, orjson.dumps(envelope), GENESIS).event
 
 
 @pytest.mark.parametrize(
@@ -619,7 +663,7 @@ def test_old_versions_replay():
     with Journal.open("memory:", clock=FakeClock()) as journal:
         journal.append("r", [e.RunQueued("demo", None), Invoice("1", [])], expect=0)
         old = body_of(Invoice("1", [])).replace(b'"v":3', b'"v":1').replace(b'"number":"1","lines":[]', b'"no":1')
-        assert Invoice("1", [], note="upcast") == codec.decode("r", 2, 2, Invoice.TYPE, old).event
+        assert Invoice("1", [], note="upcast") == codec.decode("r", 2, 2, Invoice.TYPE, old, GENESIS).event
 
 
 @pytest.mark.parametrize("data", [{"number": "1", "lines": "boom"}, {"number": "1"}, {}])
@@ -636,8 +680,8 @@ def test_failing_constructor():
 @pytest.mark.requirement("R145")
 def test_unknown_type():
     """An event of an unknown type keeps its version and data."""
-    event = stored("run.teleported", 2, {"to": "mars"})
-    assert e.UnknownEvent("run.teleported", 2, {"to": "mars"}) == event
+    event = stored("x.teleported", 2, {"to": "mars"})
+    assert e.UnknownEvent("x.teleported", 2, {"to": "mars"}) == event
 
 
 def test_newer_version():
@@ -650,7 +694,7 @@ def test_newer_version():
     [b"", b"\xff", b"null", b"[]", b"17", b'"x"', b"{}", b'{"v":1}', FIRST[:-1], FIRST + b" x",
      FIRST.replace(b'"v":1', b'"v":"1"'), FIRST.replace(b'"v":1', b'"v":true'), FIRST.replace(b'"v":1', b'"v":0'),
      FIRST.replace(b'"v":1', b'"v":null'), FIRST.replace(b'"epoch":0', b'"epoch":"0"'),
-     FIRST.replace(b'"step":null', b'"step":[]'), FIRST.replace(b'"prev":null', b'"prev":1'),
+     FIRST.replace(b'"step":null', b'"step":[]'),
      FIRST.replace(b'"by":"worker-7"', b'"by":7'), FIRST.replace(b'"kind"', b'"kinds"'),
      FIRST.replace(b'"kind":"demo"', b'"kind":1'), FIRST.replace(b'"kind":"demo",', b'"kind":"demo","evil":1,'),
      FIRST.replace(b'"data"', b'"ext":[1],"data"'), FIRST.replace(b'"data"', b'"ext":{"input":1},"data"'),
@@ -658,10 +702,11 @@ def test_newer_version():
      FIRST.replace(b'"data"', b'"ext":{"input":{"sha256":1,"bytes":"x"}},"data"')],
 )  # fmt: skip
 def test_unreadable_body(body):
-    """A body that is no event of its type is an UnreadableEvent that keeps the bytes, and its hash still pins them."""
-    record = codec.decode("r", 1, 1, "run.queued", body)
+    """A body that is no event of its type is an UnreadableEvent that keeps the bytes, and its hash."""
+    digest = by_hand("r", 1, "run.queued", GENESIS, body)
+    record = codec.decode("r", 1, 1, "run.queued", body, digest)
     assert isinstance(record.event, e.UnreadableEvent)
-    assert (body, by_hand("r", 1, "run.queued", body)) == (record.event.body, record.hash)
+    assert (body, digest.hex()) == (record.event.body, record.hash)
 
 
 @given(
@@ -670,7 +715,8 @@ def test_unreadable_body(body):
 )
 def test_decode_never_raises(body):
     """Whatever bytes are stored, reading them gives a record."""
-    assert by_hand("r", 1, "run.queued", body) == codec.decode("r", 1, 1, "run.queued", body).hash
+    digest = by_hand("r", 1, "run.queued", GENESIS, body)
+    assert digest.hex() == codec.decode("r", 1, 1, "run.queued", body, digest).hash
 
 
 def test_register_wants_a_prefix():

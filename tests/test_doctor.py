@@ -17,7 +17,7 @@ from runjournal.looking.doctor import doctor
 from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import seal
 
-NEWER = """UPDATE events SET body = CAST(replace(body, '"v":1', '"v":9') AS BLOB) WHERE run_id = 'r' AND seq = 2"""
+NEWER = """UPDATE events SET body = CAST(replace(body, '"v":1', '"v":9') AS BLOB) WHERE run = 1 AND seq = 2"""
 NAMES = re.compile(r"[a-z_ ]+")
 
 
@@ -125,9 +125,9 @@ def test_run_that_lives_elsewhere(tmp_path):
     ("statement", "place"),
     [
         ("DELETE FROM blobs", 3),
-        ("UPDATE events SET body = x'00' WHERE run_id = 'r' AND seq = 2", 2),
+        ("UPDATE events SET body = x'00' WHERE run = 1 AND seq = 2", 2),
         (NEWER, 2),
-        ("DELETE FROM events WHERE run_id = 'r' AND seq = 4", 4),
+        ("DELETE FROM events WHERE run = 1 AND seq = 3", 3),
     ],
 )
 def test_missing_to_recover(tmp_path, statement, place):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,7 +147,7 @@ def test_a_hook_that_gives_what_cannot_be_stored_has_said_nothing(fails: bool, j
         return
     with pytest.raises(KeyboardInterrupt):
         journal.run(agent, run_id="r")
-    with pytest.raises(f.RunWaiting, match="whether send happened"):
+    with pytest.raises(f.RunWaiting, match=r"whether send .*happened"):
         journal.run(agent, run_id="r")
     assert 1 == lives[0]
 
@@ -526,3 +527,65 @@ def test_a_question_beside_a_call_is_asked_again_at_once() -> None:
 def test_a_step_that_took_a_day(journal: Journal) -> None:
     """What was near to now when it was asked is a clock still, and what wasn't is none."""
     assert shape(f"{NOON.date()}", NOON) == shape(f"{(NOON + timedelta(days=1)).date()}", NOON + timedelta(days=1))
+
+
+# ---------------------------------------------------------------------------------- a thread that is ended from outside
+
+
+def stillborn(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the next thread of each of these names end before its first line, as an asynchronous exception may."""
+    run, left = threading.Thread.run, list(names)
+
+    def struck(thread: threading.Thread) -> None:
+        if any(thread.name.startswith(name) for name in left):
+            left.remove(next(name for name in left if thread.name.startswith(name)))
+            return
+        run(thread)
+
+    monkeypatch.setattr(threading.Thread, "run", struck)
+
+
+def test_a_body_whose_thread_never_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its loop hears of it: the run is released with the call in flight, and doesn't wait for ever."""
+    sent = list[int]()
+
+    @tool(read_only=True)
+    def look() -> int:
+        sent.append(1)
+        return 1
+
+    async def agent(run: AsyncRun) -> int:
+        async with run.step("s"):
+            found: int = await run.call(look)
+        return found
+
+    stillborn(monkeypatch, "runjournal body")
+    with AsyncJournal.open(tmp_path / "r.db") as journal:
+        with pytest.raises(KeyboardInterrupt, match="before it began"):
+            asyncio.run(asyncio.wait_for(journal.run_async(agent, run_id="r"), 60))
+        assert "run.requeued" == [record.type for record in journal.events("r")][-1]
+        assert [] == sent
+        assert 1 == asyncio.run(asyncio.wait_for(journal.run_async(agent, run_id="r"), 60))
+    assert [1] == sent
+
+
+def test_a_thread_of_a_step_that_never_begins(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step's end finds it, and the step fails: what it should have done isn't done."""
+    done = list[int]()
+
+    def agent(run: Run) -> None:
+        with run.step("s"):
+            run.thread(done.append, 1)
+
+    begun = SyncDriver.begin
+
+    def begin(driver: SyncDriver, thread: threading.Thread) -> None:
+        thread.name = "of a step"
+        begun(driver, thread)
+
+    monkeypatch.setattr(SyncDriver, "begin", begin)
+    stillborn(monkeypatch, "of a step")
+    with pytest.raises(f.StepFailed, match="ended from outside"):
+        journal.run(agent, run_id="r")
+    assert [] == done
+    assert "step.failed" in types(journal, "step.")

@@ -18,8 +18,16 @@ from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent, data_of
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, Unfoldable
-from runjournal.log.limits import answers_kept_max, children_kept_max, int_max, models_max, steps_recent_max
+from runjournal.log.limits import (
+    answers_kept_max,
+    children_kept_max,
+    int_max,
+    models_max,
+    settled_kept_max,
+    steps_recent_max,
+)
 from runjournal.log.policies import OUTCOMES, REPEATABLE
+from runjournal.looking.audit import audit_run
 from runjournal.projections import transcript
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
@@ -596,6 +604,21 @@ def test_sources_are_bounded():
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("policy", ["model", "idempotent", "unsafe"])
+def test_a_call_that_a_dead_process_left_and_nobody_asks_for(policy: str) -> None:
+    """Once its step is complete it isn't in flight, nor found by an audit, if it could simply have been made again."""
+    tool = e.ToolStarted("c", "send", {}, policy, read_only=False, on_unknown="ask", attempt=1)
+    left = e.ModelStarted("c", "m", "0" * 64, "0" * 64, 1) if policy == "model" else tool
+    with Journal.open("memory:", clock=FakeClock()) as journal:
+        journal.append("r", [e.RunQueued("demo", None), generate.claim(1), step(), left], expect=0)
+        journal.append("r", [e.RunRequeued("released"), generate.claim(2)], epoch=1)
+        journal.append("r", [step(entry=2), done(), e.RunCompleted(None)], epoch=2)
+        calls = journal.state("r").calls
+        codes = {each.code for each in audit_run(journal.store, "r")}
+    sent = policy == "unsafe"
+    assert (sent, sent) == (bool(calls.tools.in_flight + calls.models.in_flight), "step_left_call" in codes)
+
+
 @pytest.mark.requirement("R3", "R4")
 def test_call_in_flight():
     """A call without an end is listed after a restart with tool, args, key, flags and start time."""
@@ -686,6 +709,20 @@ def test_what_a_completed_step_keeps():
     assert {} == fold(step(), tool("d"), no("d"), done(), word("did_not_happen", "d")).calls.known
     (unheard,) = fold(step(), tool("d"), no("d"), done(), word("happened", "d")).calls.known.values()
     assert (True, "completed", False) == (unheard.untold, unheard.status, unheard.unresolved)
+
+
+def test_settled_calls_are_bounded():
+    """Of the calls that were settled in steps that are over the newest are kept, since a late word may come."""
+    events = [
+        each
+        for n in range(settled_kept_max + 3)
+        for each in (step(n, f"s{n}"), tool(f"c{n}"), no(f"c{n}", kind="CallOutcomeUnknown", settled=True), done(n))
+    ]
+    calls = fold(*events).calls
+    assert [f"c{n}" for n in range(3, settled_kept_max + 3)] == list(calls.known)
+    assert ({}, []) == (calls.unresolved(), calls.kept_elsewhere("send", "s"))
+    heard = fold(*events, (word("happened", "c3", late=True), 0)).calls
+    assert (True, "completed") == (heard.known["c3"].untold, heard.known["c3"].status)
 
 
 # --- approvals, inbox, status -----------------------------------------------------------------------------------------
@@ -791,7 +828,7 @@ def test_unknown_types_mean_nothing():
     """An event of an unknown type moves the place and nothing else."""
     state = fold()
     before = state.dump()
-    state.apply(strange(e.UnknownEvent("run.teleported", 9, {"to": "mars"})))
+    state.apply(strange(e.UnknownEvent("x.teleported", 9, {"to": "mars"})))
     assert before | {"seq": 3} == state.dump()
 
 
@@ -950,7 +987,8 @@ def our_calls(state):
             "maybe": call.maybe, "told": call.told, "status": call.status, "attempt": call.attempt, "began": call.began,
             "latest": call.latest, "tries": call.tries, "fresh": call.fresh, "step": call.step, "sent": call.sent,
             "expires": call.key_expires_at if call.maybe else None, "unresolved": call.unresolved, "said": call.said,
-            "settled": call.settled, "taken": call.taken, "untold": call.untold,
+            "settled": call.settled, "taken": (call.taken, call.taken_seq),
+            "untold": call.untold,
         }
         for call_id, call in state.calls.known.items()
     }  # fmt: skip
@@ -961,7 +999,7 @@ def model_calls(state):
     calls = {}
     for call_id, call in state.calls.items():
         nothing = call.policy not in REPEATABLE and not call.maybe and call.status in ("open", "unknown")
-        if not call.step and not call.kept:
+        if not call.step and not call.remembered:
             continue
         calls[call_id] = {
             "maybe": call.maybe,
@@ -978,7 +1016,7 @@ def model_calls(state):
             "unresolved": call.unresolved,
             "said": call.said,
             "settled": call.settled,
-            "taken": call.taken,
+            "taken": (call.taken, call.taken_at),
             "untold": call.untold,
         }
     return calls
@@ -1054,7 +1092,7 @@ def test_calls_and_steps_are_the_models(rng, size):
 def recorded(events) -> Iterator[RecordedEvent]:
     """Events as records, without the price of bytes."""
     for seq, (event, epoch) in enumerate(events, 1):
-        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, None, f"{seq:064}", event)
+        yield RecordedEvent("r", seq, seq, event.TYPE, DUE, "w", epoch, None, f"{seq:064}", event)
 
 
 def long_run(*, abandon):

@@ -38,7 +38,7 @@ def raw(path):
     """The schema and the events of a file as they are stored, without opening it as a store."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        events = connection.execute("SELECT run_id, seq, type, body FROM events ORDER BY position").fetchall()
+        events = connection.execute("SELECT run, seq, type, body, hash FROM events ORDER BY position").fetchall()
         return connection.execute("PRAGMA user_version").fetchall()[0][0], events
     finally:
         connection.close()

@@ -53,6 +53,12 @@ def test_anthropic_answers_before_the_next_word():
     assert [unknown("a"), {"type": "text", "text": "and?"}] == anthropic(messages)[1]["content"]
 
 
+def test_anthropic_puts_a_result_behind_its_call():
+    """A user who wrote before the result came stands behind it."""
+    messages = [Message(1, "assistant", [use("a")]), Message(2, "user", "and?"), Message(3, "user", [result("a")])]
+    assert [result("a"), {"type": "text", "text": "and?"}] == anthropic(messages)[1]["content"]
+
+
 def test_anthropic_leaves_out_a_result_without_a_call():
     """A result whose call isn't there is refused by the API, so it isn't sent."""
     assert [] == anthropic([Message(1, "tool", [result("x")])])
@@ -74,6 +80,14 @@ def test_openai_chat_answers_an_open_call():
         call, answer, {"role": "tool", "tool_call_id": "b", "content": UNKNOWN}, {"role": "user", "content": "?"}
     ]  # fmt: skip
     assert expected == openai_chat(messages)
+
+
+def test_openai_chat_puts_a_result_behind_its_call():
+    """A user who wrote before the result came stands behind it."""
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
+    answer = {"role": "tool", "tool_call_id": "a", "content": "ok"}
+    messages = [Message(1, "assistant", None, raw=call), Message(2, "user", "?"), Message(3, "tool", "ok", raw=answer)]
+    assert [call, answer, {"role": "user", "content": "?"}] == openai_chat(messages)
 
 
 def test_openai_responses_keeps_reasoning_with_its_partner():
@@ -114,7 +128,7 @@ def test_what_nobody_knows_is_on_record_and_the_model_is_told(tmp_path):
             agent(runner.open(claim)[0])
         clock.elapsed_s += 2 * lease_s
         for _ in range(2):
-            with pytest.raises(RunWaiting, match="whether pay_of_a_history happened"):
+            with pytest.raises(RunWaiting, match=r"whether pay_of_a_history .*happened"):
                 journal.run(agent, run_id="r")
         (waits,) = (each.event.for_ for each in journal.events("r") if isinstance(each.event, e.RunWaiting))
         assert [("question", *journal.state("r").calls.unresolved())] == [(wait["kind"], wait["id"]) for wait in waits]

@@ -14,7 +14,7 @@ from runjournal.importers import claude_files, lines
 from runjournal.importers.base import FileImport, Item
 from runjournal.importers.claude_code import EPOCH, Source, discover, read
 from runjournal.log import events as e
-from runjournal.log.codec import check_run_id, draft, encode, record
+from runjournal.log.codec import check_run_id, draft, linked
 from runjournal.log.store import Import
 from runjournal.projections.state import RunState
 
@@ -45,8 +45,7 @@ class Shelf:
             state = self.states.setdefault(check_run_id(run.run_id), RunState())
             for item in run.items:
                 made = draft(item.event, at=item.at, by="import:claude-code")
-                body = encode(made, epoch=0, prev=state.hash)
-                state.apply(record(run.run_id, state.seq + 1, 0, made, epoch=0, prev=state.hash, body=body))
+                state.apply(linked(run.run_id, state.seq + 1, state.hash, made, epoch=0)[0])
             self.items.setdefault(run.run_id, []).extend(run.items)
             self.rows[run.run_id] = Import(run.run_id, run.source, run.sha256, run.taken)
             self.paths[run.run_id] = run.path

@@ -21,6 +21,7 @@ from runjournal import CheckpointPolicy, Journal, Place, register
 from runjournal.engine.failures import StepFailed
 from runjournal.log import base
 from runjournal.log import events as e
+from runjournal.log.chain import event_hash
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import decode
 from runjournal.log.errors import (
@@ -401,15 +402,15 @@ def tampered(run, monkeypatch, change):
 
 
 def flip(rows):
-    seq, position, kind, body = rows[2]
-    return [*rows[:2], (seq, position, kind, body.replace(b"one", b"eno")), *rows[3:]]
+    seq, position, kind, body, digest = rows[2]
+    return [*rows[:2], (seq, position, kind, body.replace(b"one", b"eno"), digest), *rows[3:]]
 
 
 @pytest.mark.requirement("R93")
 @pytest.mark.parametrize(
     ("change", "seq"),
     [
-        (flip, 4),
+        (flip, 3),
         (lambda rows: rows[:2] + rows[3:], 3),
         (lambda rows: rows[:4], 5),
         (lambda rows: [rows[0], rows[2], rows[1], *rows[3:]], 2),
@@ -427,7 +428,8 @@ def test_changes_are_located(run, monkeypatch, change, seq):
 
 
 def unreadable(rows):
-    return [*rows[:4], (*rows[4][:3], b"{}")]
+    digest = event_hash(R, 5, rows[4][2], rows[3][4], b"{}")
+    return [*rows[:4], (*rows[4][:3], b"{}", digest)]
 
 
 def test_unreadable_event(run, monkeypatch):
@@ -644,7 +646,7 @@ def filed(tmp_path):
 
 def test_sql(filed):
     """Rows of a query, with parameters."""
-    assert [(1, "run.queued")] == filed.sql("SELECT seq, type FROM events WHERE run_id = ? AND seq < ?", (R, 2))
+    assert [(1, "run.queued")] == filed.sql("SELECT seq, type FROM log WHERE run_id = ? AND seq < ?", (R, 2))
 
 
 @pytest.mark.requirement("R144")
@@ -680,7 +682,7 @@ def test_sql_refuses_to_write(filed, query):
     [
         "UPDATE events SET body = x'7b7d'",
         "DELETE FROM events",
-        "INSERT INTO events (run_id, seq, type, body) VALUES ('r', 9, 'x', x'7b7d')",
+        "INSERT INTO events (run, seq, type, hash, body) VALUES (1, 9, 'x', zeroblob(32), x'7b7d')",
     ],
 )
 def test_the_database_refuses(filed, statement):
@@ -710,18 +712,18 @@ def test_unknown_types_survive_a_copy(filed, tmp_path):
 
     @dataclass(frozen=True, slots=True)
     class Teleported(e.Event):
-        TYPE: ClassVar[str] = "run.teleported"
+        TYPE: ClassVar[str] = "x.teleported"
         to: str
 
     base.builtin(Teleported)
     try:
         filed.append(R, [Teleported("mars")], epoch=1)
     finally:
-        del base._types["run.teleported"]
+        del base._types["x.teleported"]
     filed.backup(tmp_path / "copy.db")
     with Journal.open(tmp_path / "copy.db", create=False) as copy:
         (event,) = (record.event for record in copy.events(R, after=2))
-        assert (e.UnknownEvent("run.teleported", 1, {"to": "mars"}), 3) == (event, copy.replay(R).seq)
+        assert (e.UnknownEvent("x.teleported", 1, {"to": "mars"}), 3) == (event, copy.replay(R).seq)
         assert list(filed.store.read_raw(R)) == list(copy.store.read_raw(R))
 
 

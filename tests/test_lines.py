@@ -147,6 +147,37 @@ def test_a_retry_that_was_asked_for_is_not_asked_for_twice(journal: Journal) -> 
         journal.retry("bill")
 
 
+def test_a_retry_that_was_asked_for_in_between_is_the_same(journal: Journal) -> None:
+    """Whoever has looked which run is the newest, and is overtaken then, gets the id of the one who was faster."""
+    line(journal, 1)
+    faster: list[str] = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(journal.store, name)
+
+        def newest(self, scope: str) -> Any:
+            found = journal.store.newest(scope)
+            if not faster:
+                faster.append(journal.retry("bill"))
+            return found
+
+    slow: Any = Slow()
+    assert "bill.r2" == Journal(slow, by="slow").retry("bill")
+    assert ["bill.r2"] == faster
+
+
+def test_an_older_run_is_not_gone_on_from(journal: Journal) -> None:
+    """Whoever names it itself, and not its line, hears which run is the newest; a fork of it is of that run alone."""
+    line(journal, 3)
+    for name in ("bill~2", "bill.r2"):
+        with pytest.raises(NotNewest, match=r"run bill\.r2 went on as bill\.r3"):
+            journal.run(fails, run_id=name, retry=True)
+    assert "bill.r2" == journal.state(journal.fork("bill~2", 1)).status.base["run_id"]  # type: ignore[index]
+    with pytest.raises(RunNotFound):
+        journal.fork("bill~9", 1)
+
+
 def test_an_id_of_ones_own_that_is_taken_is_refused(journal: Journal) -> None:
     """Nobody else's run is taken for the retry."""
     line(journal, 1)

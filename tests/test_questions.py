@@ -1,13 +1,15 @@
 """What people are asked: of one run and of all, while it waits and after it has ended."""
 
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runjournal import Journal, OpenQuestion, RunFailed, RunWaiting, tool
 from runjournal.log.clock import FakeClock
-from runjournal.log.errors import RunNotFound
+from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.run import Run
 
 BIG = "x" * 70_000
@@ -122,7 +124,8 @@ def test_a_wait_says_what_is_asked(journal: Journal, clock: FakeClock) -> None:
     (question,) = journal.questions("asks")
     expected = {"action": "send the letter", "args": {"to": "ada"}, "reason": "it is late", "age_s": 80.0}
     assert {"kind": "approval", "id": question.id, **expected} == wait
-    assert f"Answer it, `runjournal approve asks {question.id} (or reject)`, and run it again" in str(waits.value)
+    both = " or ".join(f"`runjournal {verb} asks {question.id}`" for verb in ("approve", "reject"))
+    assert f"""'send the letter' {{"to": "ada"}}. Answer it, {both}, and run it again""" in str(waits.value)
     with pytest.raises(RunWaiting) as mails:
         journal.run(asking, run_id="mails", kind="agent")
     assert ["mail"] == [wait["action"] for wait in mails.value.waits]
@@ -135,5 +138,34 @@ def test_a_failed_run_says_what_to_type(journal: Journal) -> None:
     """Its text has the command that says what became of its call, and the one that goes on."""
     with pytest.raises(RunFailed) as failed:
         journal.run(asking, run_id="pays", kind="agent")
-    resolve = r"`runjournal resolve pays \S+ happened \(or did-not-happen, or retry\)`"
+    resolve = " or ".join(rf"`runjournal resolve pays \S+ {word}`" for word in ("happened", "did-not-happen", "retry"))
     assert re.search(rf"say what became of it, {resolve}, then `runjournal retry pays`", str(failed.value))
+
+
+STORES: dict[str, tuple[str | None, list[str]]] = {
+    "runjournal.db": (None, []),
+    "my runs.db": (None, ["--db", "my runs.db"]),
+    "named.db": ("named.db", []),
+    "third.db": ("named.db", ["--db", "third.db"]),
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_command_in_a_text_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It names the store, but for the one that a command finds by itself; each can be pasted as it is."""
+    variable, option = STORES[name]
+    monkeypatch.delenv("RUNJOURNAL_DB", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RUNJOURNAL_DB", variable)
+    monkeypatch.chdir(tmp_path)
+    begin = ["runjournal", *(word.replace(name, str(tmp_path / name)) for word in option)]
+    with Journal.open(name) as journal:
+        with pytest.raises(RunWaiting) as waits:
+            journal.run(asking, run_id="asks", kind="agent")
+        question = journal.questions("asks")[0].id
+        typed = [shlex.split(line) for line in re.findall("`(.+?)`", str(waits.value))]
+        assert [[*begin, verb, "asks", question] for verb in ("approve", "reject")] == typed
+        with pytest.raises(InvalidArgument) as refused:
+            journal.resolve("asks", "no", "happened")
+        (line,) = re.findall("`(.+?)`", str(refused.value))
+        assert [*begin, "show", "asks", "--calls"] == shlex.split(line)

@@ -178,6 +178,42 @@ def test_of_two_tasks_that_ask_at_once_one_takes_it_over() -> None:
         assert [one] == [each.call_id for each in of(lab, e.ToolAdopted)]
 
 
+@pytest.mark.parametrize("on_unknown", ["fail", "tell"])
+def test_of_equal_calls_in_tasks_each_asker_is_told_of_his_own(on_unknown: str) -> None:
+    """Who is told that nobody knows hears it in his turn: his call isn't free before the other one has asked."""
+
+    def made(strikes: Any) -> Lab:
+        lab = Lab(2, strikes, slow={"A": 3})
+        lab.tool("told", "unsafe", on_unknown=on_unknown)
+        return lab
+
+    async def asked(run: Any) -> str:
+        try:
+            return str(await run.call(lab.tools["told"], x="A"))
+        except CallOutcomeUnknown as failure:
+            return str(failure)
+
+    async def body(run: Any) -> None:
+        async with run.step("s"):
+            run.memory["told"] = await asyncio.gather(asked(run), asked(run))
+            await run.call(lab.tools["keyed"], x="B")
+
+    async def agent(run: Any) -> Any:
+        if not run.done("s"):
+            await body(run)
+        return run.memory["told"]
+
+    whole = lab = made(())
+    assert ("completed", ["unsafe:A"] * 2) == (lab.run(agent), lab.output)
+    for tick in range(1, whole.world.ticks + 1):
+        lab = made((tick,))
+        assert "completed" == lab.run(agent)
+        calls = ids(lab, e.ToolStarted)[:2]
+        for call_id, told in zip(calls, lab.output, strict=True):
+            assert call_id in told or told == "unsafe:A"
+            assert 1 >= lab.world.effects.count(call_id)
+
+
 def test_the_asker_who_was_cancelled_is_told_of_the_cut() -> None:
     """His call failed while its end was waited for: he hears of his cancel, and whoever asks again is asked about."""
     lab, again = Lab(slow={"u": 8}, fails={"u"}), list[bool]()

@@ -147,14 +147,18 @@ def elsewhere(journal: Journal) -> None:
 
 WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     "queued": (queued, "it is queued, and nobody runs it"),
+    "mistake": (
+        holding(e.RunRequeued("released", error={"type": "StepDone", "message": "step a is complete"})),
+        "its agent's code has met a mistake, and was left with nothing failed: StepDone: step a is complete",
+    ),
     "owned": (holding(), "it is running: w@here, process "),
     "stopping": (stopping, "a cancel was requested (after_step), and its owner hasn't obeyed yet: w@here, process "),
     "abandoned": (holding(claim=GONE), "its owner is gone: w@old, process 7 on old-host, since 2"),
-    "approval": (asked, "it waits for a yes or no to 'refund'"),
-    "call": (called, "nobody knows whether mail has happened, and it waits for somebody to say so"),
+    "approval": (asked, "it waits for a yes or no to 'refund' {\"cents\": 500}"),
+    "call": (called, 'nobody knows whether mail {"to": "ada"} has happened, and it waits for somebody to say so'),
     "answers": (
         holding(*CALL, QUESTION, e.RunWaiting([{"kind": "approval", "id": "q1"}, {"kind": "question", "id": "c1"}])),
-        "it waits for people to say a yes or no to 'refund'; whether mail has happened",
+        'it waits for people to say a yes or no to \'refund\' {"cents": 500}; whether mail {"to": "ada"} has happened',
     ),
     "answered": (answered, "what it waited for has come, and nobody runs it"),
     "due": (
@@ -171,7 +175,7 @@ WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     ),
     "unanswered": (
         holding(*CALL, e.RunFailed(ERROR, [], "unsafe_in_flight")),
-        "it has failed, and nobody has said whether mail has happened: Boom: no number",
+        'it has failed, and nobody has said whether mail {"to": "ada"} has happened: Boom: no number',
     ),
     "budget": (
         holding(e.RunFailed({"type": "BudgetExceeded", "message": "2 USD are spent"}, [], "budget")),
@@ -379,7 +383,7 @@ def test_a_changed_prompt_has_ways_out(diverged: Path) -> None:
     found = json.loads(typed(diverged, "explain", R, "-o", "json").stdout)
     assert "code" == found["stands"]
     verbs = [shlex.split(way["command"])[3] for way in found["ways"]]
-    assert ["resume", "resume", "abandon-step", "fork", "cancel"] == verbs
+    assert ["resume", "resume", "abandon-step", "fork", "cancel", "show"] == verbs
     before = position(diverged)
     for way in found["ways"][1:]:
         copy = diverged.with_name("copy.db")
@@ -415,3 +419,101 @@ def test_a_step_is_abandoned_and_tried_anew(diverged: Path) -> None:
     assert '"done"\n' == typed(diverged, "resume", R, "--agent", "standing_agents:prompted").stdout
     said = typed(diverged, "abandon-step", R, code=5).stderr
     assert "has no step to give up: it is completed" in said
+
+
+def told_of(store: Path, run_id: str = R) -> Any:
+    return json.loads(typed(store, "explain", run_id, "-o", "json").stdout)
+
+
+def verbs(found: Any) -> list[str]:
+    return [shlex.split(way["command"])[3] for way in found["ways"]]
+
+
+def test_two_questions_of_one_action_are_told_apart(place: Path) -> None:
+    """Each line has the args that it is about, in short; the JSON has them whole."""
+    asks = [
+        e.ApprovalRequested(f"q{n}", "wire", "", args={"to": to, "note": "x" * n})
+        for n, to in ((1, "ada"), (900, "bob"))
+    ]
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        holding(*CALL, *asks, e.RunWaiting([{"kind": "approval", "id": each.approval_id} for each in asks]))(journal)
+    found = told_of(store)
+    assert ["mail", "wire", "wire"] == sorted(each["action"] for each in found["questions"])
+    assert [each.args for each in asks] == [each["args"] for each in found["questions"] if each["action"] == "wire"]
+    said = [way["why"] for way in found["ways"] if shlex.split(way["command"])[3] in ("approve", "resolve")]
+    assert (5, 5) == (len(said), len(set(said)))
+    assert [True, True] == ['"to": "ada"' in said[0], '"to": "bob"' in found["why"]]
+    assert all(len(each) < 400 for each in said)
+
+
+def test_args_are_edited_by_a_line_that_has_them(place: Path) -> None:
+    """`explain` offers `edit` with the args on record, to be changed in the line; it is a yes as it stands."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        asked(journal)
+    (line,) = [way["command"] for way in told_of(store)["ways"] if " edit " in way["command"]]
+    typed(store, *shlex.split(line.replace("500", "400"))[3:])
+    with Journal.open(store) as journal:
+        *_, last = journal.events(R)
+    assert ("edited", {"cents": 400}) == (getattr(last.event, "decision", None), getattr(last.event, "args", None))
+
+
+def late(journal: Journal, *, pid: int) -> None:
+    """A call that was given up when its time was over, by a process of this machine."""
+    me = owner.here()
+    claim = e.RunClaimed("w@here", 1, 600.0, me.host, me.boot_id, me.pid_ns, pid, me.started)
+    error = {"type": "TimeoutError", "message": "mail took longer than timeout_s = 0.3"}
+    failed = e.ToolFailed("c1", 1, error, transient=True, lost=True)
+    holding(*CALL, failed, e.RunWaiting([{"kind": "question", "id": "c1"}]), claim=claim)(journal)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_body_that_may_still_run_is_told_of(place: Path, alive: bool) -> None:
+    """A call that ran out of its time in a process that lives may yet act: who says that it did nothing is told so."""
+    store, me = place / "runjournal.db", owner.here()
+    with Journal.open(store) as journal:
+        late(journal, pid=me.pid if alive else 2**22 + 1)
+    found = told_of(store)
+    where = f"process {me.pid} of host {me.host}"
+    assert alive == (f"its body may still be running in {where}, and may yet act" in found["why"])
+    ways = [shlex.split(way["command"])[-1] for way in found["ways"] if " resolve " in way["command"]]
+    assert ["happened", "did-not-happen", "retry"] == ways
+    assert alive == any(f"did nothing, and {where} has ended" in way["why"] for way in found["ways"])
+    assert [where if alive else ""] == [each["running"] for each in found["questions"]]
+    assert alive == (f"may still be running in {where}" in " ".join(typed(store, "questions").stdout.split()))
+
+
+def test_a_cancel_that_its_dead_owner_has_not_obeyed(place: Path) -> None:
+    """It is said that whoever recovers the run ends it, and that isn't called going on."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        holding(claim=GONE)(journal)
+        journal.append(R, [e.RunCancelRequested("", "after_step")], expect=None)
+    found = told_of(store)
+    assert found["why"].endswith("; a cancel was requested, and whoever recovers it ends it")
+    assert ["cancel", "recover"] == verbs(found)
+    for words in (["cancel", R], ["recover", R, "--agent", "standing_agents:later"]):
+        copy = store.with_name("copy.db")
+        copy.unlink(missing_ok=True)
+        with Journal.open(store) as journal:
+            journal.backup(copy)
+        typed(copy, *words, code=0 if words[0] == "cancel" else 1)
+        assert "cancelled" == told_of(copy)["status"]
+
+
+def test_a_completed_run_sends_nothing(place: Path) -> None:
+    """Of a call that it has left open people may say what became; it isn't said that it would be sent."""
+    store = place / "runjournal.db"
+    with Journal.open(store) as journal:
+        holding(
+            e.StepStarted(0, "s", "s", "once", 1, 1),
+            e.ToolStarted("c1", "mail", {"to": "ada"}, "unsafe", False, "fail", 1),
+            e.ToolFailed("c1", 1, ERROR | {"kind": "unknown"}, transient=False),
+            e.StepCompleted(0, None),
+            e.RunCompleted("done"),
+        )(journal)
+    found = told_of(store)
+    assert "nothing is sent any more, but nobody has said whether mail" in found["why"]
+    assert ["resolve", "resolve", "show"] == verbs(found)
+    assert not [way for way in found["ways"] if "sent again" in way["why"]]

@@ -123,7 +123,7 @@ def test_recover_all_async_tries_code_once(journal: AsyncJournal, deploy: Deploy
     with pytest.raises(PlanChanged):
         asyncio.run(journal.run_async(new, run_id="r"))
     status = journal.state("r").status
-    assert [{"kind": "code", "id": "PlanChanged"}] == status.waits
+    assert [{"kind": "code", "id": "PlanChanged", "step": "old", "differs": "step"}] == status.waits
     assert str(status.why).startswith("step old is open, new was asked for")
 
 
@@ -259,7 +259,7 @@ def test_a_diverged_step_waits_under_each_driver(journal: AsyncJournal) -> None:
     with pytest.raises(StepDiverged):
         journal.run(agent, run_id="r")
     state = journal.state("r")
-    assert [{"kind": "code", "id": "StepDiverged"}] == state.status.waits
+    assert [{"kind": "code", "id": "StepDiverged", "step": "s", "differs": "step"}] == state.status.waits
     assert state.steps.open is not None
     assert not state.calls.unresolved()
 

@@ -12,6 +12,7 @@ from crashing import at_random, everywhere, finish, outside
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tool, tool
 from runjournal import provider_shapes as shapes
 from runjournal.engine import failures as f
+from runjournal.histories import UNKNOWN
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.errors import InvalidArgument
@@ -203,6 +204,24 @@ def test_killed_several_times(one: Any, provider: str, tmp_path: Any) -> None:
     judged(*at_random(one, 12, tmp_path, answers=answers, decides=decides), provider)
 
 
+def test_a_step_of_ones_own_before_each_turn() -> None:
+    """An agent that asks where its loop is ends as if nobody had killed it, and each request is one that is taken."""
+
+    def listens(run: Run) -> Any:
+        while True:
+            last = run.state.completed[-1:]
+            if not last or last[0].startswith("turn tools"):
+                with run.step("inbox", repeat=True):
+                    run.message("user", f"news {len(run.state.messages)}")
+            if (answer := run.turn("m", {"max_tokens": 9}, [mail, charge], says)) is not None:
+                return answer
+
+    answers = [anthropic_answer([["charge", {"order": 7}], ["mail", {"to": "ann"}]]), anthropic_answer("all is done")]
+    whole, ends = everywhere(listens, answers=answers, decides=decides)
+    assert ("completed", "all is done", None) == (whole.status, whole.output, whole.stop)
+    judged(whole, ends, "anthropic")
+
+
 def test_what_the_model_is_told() -> None:
     """Failures, unknown names, wrong args, and a person's no, as results; an edit of the args, in words."""
     end = finish(agent, answers=script(anthropic_answer), decides=decides)
@@ -303,6 +322,42 @@ def test_a_paused_answer_is_asked_on() -> None:
         assert "found" == journal.run(small, run_id="r", input={"ask": "hello"})
     assert ["user", "assistant"] == [each["role"] for each in requests[1]["messages"]]
     assert '{"ask": "hello"}' == requests[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "news", "more"),
+    [("anthropic", ["news"], {}), ("chat", ["news"], {}), ("anthropic", [], {"stop_reason": "pause_turn"})],
+)
+def test_calls_without_results_are_made_first(provider: str, news: list[str], more: dict[str, str]) -> None:
+    """Whatever was written behind the answer, and paused or not: the results go directly behind it, as it was live."""
+    answer = ANSWERS[provider]([["silent", {}], ["look_up", {"order": 7}]])
+    content, raw = shapes.shape_of_answer(answer).spoken(answer)
+    requests: list[Any] = []
+
+    def call(request: Json) -> Json:
+        requests.append(request)
+        return ANSWERS[provider]("done")
+
+    def small(run: Run) -> Any:
+        if not run.done("before"):
+            with run.step("before"):
+                run.message("user", "hello")
+                run.message("assistant", content, raw={**raw, **more})
+                for text in news:
+                    run.message("user", text)
+        while (said := run.turn("m", {}, [silent, look_up], call)) is None:
+            pass
+        return said
+
+    with Journal.open("memory:") as journal:
+        assert "done" == journal.run(small, run_id="r")
+        assert ["before", "turn tools", "turn"] == journal.state("r").steps.completed
+        assert 2 == len([each for each in journal.events("r") if each.type == "tool.started"])
+    (request,) = requests
+    CHECKS[provider](request)
+    told = json.dumps(request["messages"])
+    assert 0 < told.index(shapes.NOTHING) < told.index("no such order") < (told.index("news") if news else len(told))
+    assert UNKNOWN not in told
 
 
 def test_a_conversation_goes_on() -> None:

@@ -35,7 +35,7 @@ def stopped(journal: Journal, first: Any, second: Any) -> str:
         journal.run(agent(first, True), run_id="r", kind="k")
     with pytest.raises(StepDiverged) as caught:
         journal.run(agent(second, False), run_id="r", kind="k")
-    return str(caught.value).partition("; what differs: ")[2]
+    return caught.value.message.partition("; what differs: ")[2]
 
 
 def ask(run: Run, request: dict[str, Any]) -> Any:

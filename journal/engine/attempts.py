@@ -150,8 +150,8 @@ class Sender:
         except f.Fenced:
             self._testify(target, call_id, attempt, ended, word)
             raise
-        except CallEnded:  # a late word came in between: it has happened, and that is the outcome
-            return self._said_meanwhile(entry, call_id, ended)
+        except CallEnded:  # a word came in between
+            return (yield from self._said_meanwhile(entry, events[-1], ended))
         late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
@@ -175,11 +175,19 @@ class Sender:
             self.core.stop(mistake)
             raise
 
-    def _said_meanwhile(self, entry: Entry, call_id: str, ended: Ended) -> Sent:
-        """Return what somebody has said of a call while it was made. Raises CallEnded if nobody has."""
-        call = self.core.state.calls.known.get(call_id)
-        if call is None or call.status != "completed":
-            raise CallEnded(f"what became of call {call_id} is known, or it never started")
+    def _said_meanwhile(self, entry: Entry, end: Event, ended: Ended) -> Verb[Sent]:
+        """Return what becomes of an attempt of which somebody has spoken while it was made: engine.md V4.
+
+        That it has happened is the outcome, whoever says so; whoever made it knows better than a word that it did
+        nothing. Else that word counts, as after a crash.
+        """
+        assert isinstance(end, e.ToolCompleted | e.ToolFailed)  # noqa: S101 - nobody speaks of a model call
+        call_id = end.call_id
+        if isinstance(end, e.ToolCompleted) and self.core.state.calls.known[call_id].status != "completed":
+            yield from self.core.record(e.ToolResolved(call_id, end.attempt, "happened", end.result, late=True))
+        call = self.core.state.calls.known[call_id]
+        if call.status != "completed":
+            return Sent(0, None, None, again=False, cancelled=ended.cancelled, lost=True)
         event = self.core.lineage.event_at(call.value_seq)
         entry.add(ScriptItem(call.value_seq, "tell", call_id, 0))
         wrong = getattr(event, "result_error", None)
@@ -279,7 +287,7 @@ class Sender:
         """Return the event of an outcome, what the agent is told if it failed, and what a fenced owner may say."""
         error: BaseException | None = ended.error
         if ended.cut == "timeout":
-            error = TimeoutError(f"{target.name} took longer than timeout_s = {target.timeout_s}")
+            error = f.timed_out(target.name, target.timeout_s)
         elif ended.cut == "cancel":
             error = f.cancelled_call(target.name)
         if error is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
@@ -26,7 +26,7 @@ from .attempts import LOST, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .requests import AskedRequest
-from .script import Entry
+from .script import Entry, ScriptItem
 from .steps import StepControl
 from .tools import Names, call_key, looking
 from .verdict import Verdict, judge
@@ -40,6 +40,12 @@ class Live(NamedTuple):
 
 class Person(NamedTuple):
     """The log's answer to a call: a person must say first what became of it."""
+
+
+class Nobody(NamedTuple):
+    """The log's answer to a call: the agent is told that nobody knows; `settled`: that is the word."""
+
+    settled: bool
 
 
 LIVE: Final = Live()
@@ -123,9 +129,10 @@ class Caller:
         wanted = dict(zip(ids, asks, strict=True))  # a key of its own may be asked for twice
         shared: list[str] = []
         outcomes: dict[str, Any] = {}
+        entry.asks.update(list(wanted))  # all of them are asked for now: what is told in its turn may wait for that
         try:
-            for call_id, (target, args, own_key) in wanted.items():
-                entry.asks[call_id] += 1
+            for call_id in sorted(wanted, key=partial(self._next_told, entry)):
+                target, args, own_key = wanted[call_id]
                 outcomes[call_id] = yield from self._caught(self._shared(entry, call_id, target))
                 if outcomes[call_id] is not LIVE:
                     continue
@@ -134,12 +141,12 @@ class Caller:
                     shared.append(call_id)
                 outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
             for call_id, (target, args, _) in wanted.items():
-                if outcomes[call_id] is LIVE:
-                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args))
+                if isinstance(outcome := outcomes[call_id], Live | Nobody):
+                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))
         finally:
             for call_id in shared:
                 outcome = outcomes.get(call_id, LIVE)
-                if outcome is LIVE or outcome is PERSON:  # it came to nothing: whoever waits for it asks by himself
+                if isinstance(outcome, Live | Person | Nobody):  # it came to nothing: who waits for it asks by himself
                     outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
                 self._share(entry, call_id, None if failure else outcome, failure)
@@ -209,22 +216,32 @@ class Caller:
     def _equal(self, entry: Entry, target: ToolTarget, args: dict[str, Json], own_id: str) -> Verb[str]:
         """Return which call this one is, of equal ones that may have happened: engine.md C10.
 
-        First those that this step has taken over, then its own, then the oldest one of another step of which nobody
-        knows, or of which somebody has said that it happened and the agent hasn't heard; this step takes it over.
+        Those of this step, its own and those that it has taken over, come in the order in which they became its calls;
+        then the oldest one of another step of which nobody knows, or of which somebody has said that it happened and
+        the agent hasn't heard; this step takes it over.
         """
         calls = self.core.state.calls
         for call_id in calls.taken_over(entry.step):
             if call_id not in entry.busy and self._same(calls.known[call_id], target, args):
+                if self._older(own_id, calls.known[call_id].taken_seq):
+                    return own_id
                 return call_id
         for call_id in calls.kept_elsewhere(target.name, entry.step):
             if call_id in entry.busy or not self._same(calls.known[call_id], target, args):
                 continue
-            if own_id in calls.known or self.core.lineage.effect(own_id) is not None:
+            if self._older(own_id, None):
                 return own_id
             entry.busy[call_id] = target.name, ""  # before anything else is asked for
             yield from self.core.append(e.ToolAdopted(call_id))
             return call_id
         return own_id
+
+    def _older(self, own_id: str, than: int | None) -> bool:
+        """Return whether a step's own call was on record before a place; None: at all."""
+        call = self.core.state.calls.known.get(own_id)
+        if call is None:
+            return self.core.lineage.effect(own_id) is not None
+        return than is None or call.began < than
 
     def _same(self, call: Call, target: ToolTarget, args: dict[str, Json]) -> bool:
         """Return whether a recorded call is of this tool, with these args.
@@ -313,43 +330,67 @@ class Caller:
         """Return the value, or raise what the agent is told."""
         while True:
             outcome = yield from self.recorded(entry, call_id, target, args)
-            if outcome is LIVE:
-                outcome = yield from self._made(entry, call_id, target, args)
+            if isinstance(outcome, Live | Nobody):
+                outcome = yield from self._made(entry, call_id, target, args, outcome)
             if outcome is not PERSON:
                 return outcome
             yield from self.wait_for(entry, call_id, "question")
 
-    def _made(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[Any]:
+    def _made(
+        self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], outcome: Live | Nobody
+    ) -> Verb[Any]:
         """Send a call, its intent directly before its body; return its value, or PERSON. Raises what the agent is told.
 
         One whose failure proves nothing is judged as after a crash, but that its hook was asked just now.
         """
-        outcome: Any = LIVE
         while outcome is LIVE:
             started = yield from self.sender.start(entry, call_id, target, args)
             outcome = yield from self.sender.finish(entry, call_id, target, args, started)
             if outcome is LOST:
                 outcome = yield from self.recorded(entry, call_id, target, args, asked=True)
+        if isinstance(outcome, Nobody):
+            yield from self._tell_unknown(entry, call_id, target, outcome)
         return outcome
+
+    def _tell_unknown(self, entry: Entry, call_id: str, target: Target, answer: Nobody) -> Verb[NoReturn]:
+        """Record that the agent is told that nobody knows, and tell it in its turn, as any end.
+
+        Whoever was told at once would free its call for another task, whose equal call is another one.
+        """
+        call = self.core.state.calls.known[call_id]
+        failure = f.outcome_unknown(target.name, call_id, self._failure(call))
+        stored, _ = f.error_of(failure)
+        end = e.ToolFailed(call_id, call.attempt, stored, transient=False, settled=answer.settled)
+        at = yield from self.core.append(end)
+        entry.script.append(ScriptItem(at, "tell", call_id, 0))
+        yield from self.sender.told_in_turn(entry, at, call_id)
+        self.order.tell(entry, at)
+        raise failure
+
+    def _untold(self, entry: Entry, call_id: str) -> list[int]:
+        """Return the places of the ends of a call that this attempt was told, and this entry hasn't been told yet."""
+        call = self.core.state.calls.known.get(call_id)
+        if call is None or call.step != entry.step:
+            return []
+        return [int(told[0]) for told in call.told if told[0] not in self.order.heard]
+
+    def _next_told(self, entry: Entry, call_id: str) -> float:
+        return next(iter(self._untold(entry, call_id)), float("inf"))
 
     def recorded(
         self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], *, asked: bool = False
     ) -> Verb[Any]:
         """Return what the log has: history first, then what is known. Raises what the agent is told.
 
-        LIVE: send the call. PERSON: wait for a word. `asked`: its hook has just said that it doesn't know.
+        LIVE: send the call. PERSON: wait for a word. Nobody: the agent is told that nobody knows. `asked`: its hook has
+        just said that it doesn't know.
         """
         core = self.core
         while True:
-            call = core.state.calls.known.get(call_id)
-            told = (
-                []
-                if call is None or call.step != entry.step
-                else [t for t in call.told if t[0] not in self.order.heard]
-            )
+            told = self._untold(entry, call_id)
             if not told:
                 break
-            at = int(told[0][0])
+            at = told[0]
             yield from self.sender.told_in_turn(entry, at, call_id)
             cut = at in entry.cuts
             try:
@@ -375,12 +416,7 @@ class Caller:
             return LIVE
         if verdict == "ask":
             return PERSON
-        failure = f.outcome_unknown(target.name, call_id, self._failure(call))
-        stored, _ = f.error_of(failure)
-        settled = verdict == "tell"
-        end = e.ToolFailed(call_id, call.attempt, stored, transient=False, settled=settled)
-        self.order.heard.add((yield from core.append(end)))
-        raise failure
+        return Nobody(settled=verdict == "tell")
 
     def _failure(self, call: Call) -> dict[str, Any] | None:
         """Return the error that the newest attempt of a call ended with, whoever was told so; None if it has no end."""

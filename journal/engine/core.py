@@ -139,7 +139,8 @@ class Core:
             self.halt(
                 f.PlanChanged(
                     f"{where} in a later turn of a loop that another process began, whose variables are gone: take the "
-                    "turn from run.state (memory, messages, plan) before doing anything, or use run.each"
+                    "turn from run.state (memory, messages, plan) before doing anything, or use run.each",
+                    self.state.steps.open.name if self.state.steps.open else "",
                 )
             )
 

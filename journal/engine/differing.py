@@ -14,6 +14,7 @@ from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.differences import differences
 from runjournal.log.limits import differences_told_max, differing_text_chars_max
+from runjournal.projections.calls import Call
 
 from .core import Core
 from .requests import AskedRequest
@@ -32,14 +33,25 @@ def what_differs(core: Core, entry: Entry, left: set[str]) -> str:
     return f"; what differs: {', '.join(found)}" if found else ""
 
 
-def _differing(core: Core, entry: Entry, left: set[str]) -> Iterator[str]:
+def asks_otherwise(core: Core, entry: Entry) -> bool:
+    """Return whether a question to a model isn't the one on record in its place: the answer on record could stand."""
+    return any(True for _ in _other_requests(core, entry))
+
+
+def _other_requests(core: Core, entry: Entry) -> Iterator[tuple[Call, Json]]:
+    """Yield each call of a model that another request was made in place of, with that request."""
     known = core.state.calls.known
     models = {key for key, call in known.items() if call.policy == "model" and call.step == entry.step and call.fresh}
     for key in sorted(models - entry.asked, key=lambda key: known[key].place):
-        call = known[key]
-        request, place = entry.unrecorded.get(call.tool, (None, 0))
+        request, place = entry.unrecorded.get(known[key].tool, (None, 0))
+        if place == known[key].place:
+            yield known[key], request
+
+
+def _differing(core: Core, entry: Entry, left: set[str]) -> Iterator[str]:
+    for call, request in _other_requests(core, entry):
         event = core.lineage.event_at(call.latest)
-        if place == call.place and isinstance(event, e.ModelStarted) and isinstance(request, AskedRequest):
+        if isinstance(event, e.ModelStarted) and isinstance(request, AskedRequest):
             for change in differences(event.parts or {}, request.parts):
                 yield f"{call.tool}: request.{change.path}"
     for key in sorted(left):

@@ -24,6 +24,7 @@ from runjournal.log.errors import (
 from runjournal.log.limits import error_text_chars_max
 from runjournal.log.shapes import Name
 from runjournal.projections import shell
+from runjournal.projections.status import STANDSTILLS
 
 
 class Transient(Exception):
@@ -89,7 +90,7 @@ class CallOutcomeUnknown(Told):
         self.add_note(
             'a tool that may be sent again says so, @tool(policy="idempotent") or "keyed"; one that did nothing raises '
             "DidNotHappen, or what its not_sent= names; one that can be asked has reconcile=; else a person says what "
-            "became of it: `runjournal questions` lists it, `runjournal resolve` answers it"
+            "became of it: `runjournal questions` lists it, with the commands that answer it"
         )
 
 
@@ -135,7 +136,7 @@ def unusable(tool: str, error: Mapping[str, Any]) -> ResultUnusable:
     why = str(error["message"]).removesuffix("; nothing was written")
     return ResultUnusable(
         f"{tool} has happened, but its result couldn't be stored: {why}. It is not made again; let the "
-        "tool give back plain JSON, and say what it was: `runjournal resolve RUN CALL happened --result JSON`"
+        "tool give back plain JSON, and say what it was: runjournal resolve, with `happened` and `--result`"
     )
 
 
@@ -239,17 +240,21 @@ class MemoryMutated(Mistake):
 class RunFailed(JournalError):
     """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run.
 
-    `answers` are the commands to type first: they say what became of what may have happened.
+    `answers` are the commands to type first, one for each call: they say what became of what may have happened. `db`
+    names the store in the commands.
     """
 
     code = "run_failed"
 
-    def __init__(self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[str] = ()) -> None:
-        self.answers = list(answers)
-        say = "".join(f"say what became of it, `{answer}`, then " for answer in self.answers)
+    def __init__(
+        self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[list[str]] = (), db: str = ""
+    ) -> None:
+        asked = list(answers)
+        self.answers = [each for group in asked for each in group]
+        say = "".join(f"say what became of it, {shell.choice(group)}, then " for group in asked)
         super().__init__(
             f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; "
-            f"{say}`{shell.command('retry', run_id)}` makes a new run that goes on from here: run that one"
+            f"{say}`{shell.command('retry', run_id, db=db)}` makes a new run that goes on from here: run that one"
         )
         self.run_id = run_id
         self.cause = cause
@@ -265,8 +270,8 @@ class RunCancelled(JournalError):
 class RunWaiting(JournalError):
     """The run waits; `waits` says for what: [{kind, id, action, args, reason, age_s}]. Answer it, and run it again.
 
-    `whats` are the same in words, `answers` the commands that answer them. What isn't asked of a person has no action.
-    `mend` says what keeps people from being asked the next time.
+    `whats` are the same in words, `answers` the commands that answer them, each whole: of those with one id one is
+    typed. What isn't asked of a person has no action. `mend` says what keeps people from being asked the next time.
     """
 
     code = "run_waiting"
@@ -276,14 +281,17 @@ class RunWaiting(JournalError):
         run_id: str,
         waits: list[dict[str, Any]],
         whats: Iterable[str] = (),
-        answers: Iterable[str] = (),
+        answers: Iterable[list[str]] = (),
         mend: str = "",
     ) -> None:
-        self.whats, self.answers = list(whats), list(answers)
+        groups = [group for group in answers if group]
+        self.whats, self.answers = list(whats), [each for group in groups for each in group]
         named = "; ".join(self.whats) or ", ".join(f"{wait['kind']} {wait['id']}" for wait in waits)
-        how = "; ".join(f"`{answer}`" for answer in self.answers if answer)
-        say = f". Answer it, {how}, and run it again" if how else "; answer, and run it again"
-        super().__init__(f"run {run_id} waits for {named}{say}{f'. {mend}' if mend else ''}")
+        how = "; ".join(map(shell.choice, groups))
+        stands = bool(waits) and all(wait["kind"] in STANDSTILLS for wait in waits)
+        first = "Once that is mended" if stands else "Answer it"
+        say = f". {first}, {how}, and run it again" if how else "; answer, and run it again"
+        super().__init__(f"run {run_id} {'has' if stands else 'waits for'} {named}{say}{f'. {mend}' if mend else ''}")
         self.run_id = run_id
         self.waits = waits
 
@@ -339,11 +347,27 @@ class Released(Stop):
     """The run's caller cancelled it, or the process is to stop."""
 
 
-class PlanChanged(Stop):
+class CodeDiffers(Stop):
+    """Today's code goes another way than the log.
+
+    `step` is the first step on record that it doesn't go through as it did: its id, or the name of a loop's steps.
+    `what` says how much of it differs: the `plan`, which has that step; what the `step` asks for, once it is open; or
+    no more than a `request` to a model in it. `see` are commands that show what is on record, for who reads this now.
+    """
+
+    def __init__(self, message: str = "", step: str = "", what: str = "plan", see: tuple[str, ...] = ()) -> None:
+        super().__init__(message, step, what, see)
+        self.message, self.step, self.what, self.see = message, step, what, see
+
+    def __str__(self) -> str:
+        return self.message + "".join(f"; `{each}`" for each in self.see)
+
+
+class PlanChanged(CodeDiffers):
     """Today's code asks for another step than the log has, or for a step that the log can't tell apart."""
 
 
-class StepDiverged(Stop):
+class StepDiverged(CodeDiffers):
     """A step that was entered again leaves out a question, or a call that may have happened."""
 
 
@@ -558,6 +582,15 @@ def left_by(error: BaseException, run_id: str, handled: Callable[[Told], bool]) 
         reasons = [*((each, itself) for each in held), (cause, False)]
         pending.extend((each, same) for each, same in reversed(reasons) if isinstance(each, BaseException))
     return left
+
+
+TIMED_OUT: Final = " took longer than timeout_s = "
+"""What the error of a call says that ran out of its time: of a plain function the body goes on."""
+
+
+def timed_out(name: str, timeout_s: float | None) -> Exception:
+    """Return what is stored of a call that ran out of its time."""
+    return TimeoutError(f"{name}{TIMED_OUT}{timeout_s}")
 
 
 def cancelled_call(name: str) -> Exception:

@@ -19,6 +19,7 @@ from runjournal.log.errors import MissingBlob
 from runjournal.log.limits import steps_recent_max
 from runjournal.log.owner import Moment, Process, moment
 from runjournal.log.store import Effect, StepEnd, Store
+from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
 
 
@@ -98,6 +99,11 @@ class Lineage:
             steps = steps and queued.link in ("retry", "fork")
             run_id, upto = queued.base["run_id"], queued.base["seq"]
             offset -= queued.base["seq"]
+
+    @property
+    def store_option(self) -> str:
+        """Return the option that names the store in a command line, "" where none is needed."""
+        return store_option(self._store.url)
 
     def moment(self) -> Moment:
         """What the clocks of this process say."""

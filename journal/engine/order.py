@@ -6,11 +6,12 @@ The rules: engine.md D1 to D4 (divergence) and engine.md H1.
 from __future__ import annotations
 
 from runjournal.log.limits import left_out_wait_s
+from runjournal.projections.shell import show_calls, show_events
 
 from . import failures as f
 from .commands import Verb
 from .core import Core
-from .differing import what_differs
+from .differing import asks_otherwise, what_differs
 from .script import Entry
 
 
@@ -51,14 +52,25 @@ class TellingOrder:
         """Stop the run if this entry leaves out what was sent or asked: that comes before anything new."""
         self.core.stop_if_blind(where)
         if left := self.left_out(entry, calls=calls, questions=questions):
-            names = {call.tool for key, call in self.core.state.calls.known.items() if key in left}
+            state, run_id, db = self.core.state, self.core.lineage.run_id, self.core.lineage.store_option
+            calls_left = {call.tool for key, call in state.calls.known.items() if key in left}
+            questions_left = [question for key, question in state.approvals.known.items() if key in left]
+            names = [*sorted(calls_left), *sorted({f"the question {each.action!r}" for each in questions_left})]
+            see = [show_calls(run_id, db=db)] * bool(calls_left)
+            since = min((each.asked_seq for each in questions_left), default=0) - state.offset
+            see += [show_events(run_id, since, db=db)] * (since > 0)
+            opened = state.steps.open
+            asks = asks_otherwise(self.core, entry) and not (opened is not None and opened.recorded)
             self.core.halt(
                 f.StepDiverged(
-                    f"{', '.join(sorted(names or left))} was sent or asked before, in this attempt of step "
+                    f"{', '.join(names)} was sent or asked before, in this attempt of step "
                     f"{entry.step}, and was not asked for in the same way before {where}: what differs from one time "
                     "to the next (a clock, a random number, a uuid, a file) is made once, in a step before this one, "
-                    "`x = run.do(name, make)`; this step needs what was sent: "
-                    f"runjournal show {self.core.lineage.run_id} --calls{what_differs(self.core, entry, left)}"
+                    "`x = run.do(name, make)`; this step needs what was sent and answered"
+                    f"{what_differs(self.core, entry, left)}",
+                    entry.step,
+                    "request" if asks else "step",
+                    tuple(see),
                 )
             )
 

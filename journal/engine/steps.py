@@ -78,7 +78,8 @@ class StepControl:
             self.core.halt(
                 f.PlanChanged(
                     f"step {step_id} was begun {WRITTEN[known or kind]}, and today's code asks for it {WRITTEN[kind]}: "
-                    "write it as it was, for under another name what it did would be done again"
+                    "write it as it was, for under another name what it did would be done again",
+                    step_id,
                 )
             )
 
@@ -111,15 +112,19 @@ class StepControl:
                 )
             return step_id, True
         begun = step_id in state.steps.attempts or (state.steps.open is not None and state.steps.open.id == step_id)
-        if key is None and not begun and not self.same_code and (left := set(state.steps.spent) - self.passed):
+        if key is None and not begun and not self.same_code and (left := self._not_passed()):
             self.core.halt(
                 f.PlanChanged(
-                    f"step {step_id} is new, and {', '.join(sorted(left))}, which has sent something, was left out: if "
-                    "it "
-                    "was renamed, give it its old name; if it was dropped, say run.done(name)"
+                    f"step {step_id} is new, and {', '.join(sorted(left))}, which has sent something, was left out: "
+                    "if it was renamed, give it its old name; if it was dropped, say run.done(name)",
+                    left[0],
                 )
             )
         return step_id, False
+
+    def _not_passed(self) -> list[str]:
+        """Return the steps that have sent something, and that the agent hasn't passed, the first one first."""
+        return [step for step in self.core.state.steps.spent if step not in self.passed]
 
     def has_done(self, name: str, key: str | int | None) -> bool:
         """Return whether this step is complete; if it is, the agent has passed it."""
@@ -152,7 +157,8 @@ class StepControl:
                 f.PlanChanged(
                     f"run.each({name!r}) has no items, and another process has begun steps of that name: what it had "
                     "put into a list is gone. Make the items in `items = run.do(name, make)`, or take them from "
-                    "run.state (memory, messages, plan)"
+                    "run.state (memory, messages, plan)",
+                    name,
                 )
             )
 
@@ -172,7 +178,10 @@ class StepControl:
             self.core.halt(
                 f.PlanChanged(
                     f"step {steps.open.id} is open, {step_id} was asked for: today's code goes another way than the "
-                    "log; what says which step is next (a file, a clock, a list) is made once, `x = run.do(name, make)`"
+                    "log; what says which step is next (a file, a clock, a list) is made once, "
+                    "`x = run.do(name, make)`",
+                    steps.open.id,
+                    "step",
                 )
             )
         if steps.open is None:
@@ -274,7 +283,9 @@ class StepControl:
             self.core.halt(
                 f.PlanChanged(
                     f"step {opened.id} is open in the log, and today's code completes the run without it: "
-                    "enter it, or cancel the run"
+                    "enter it, or cancel the run",
+                    opened.id,
+                    "step",
                 )
             )
         self.stop_if_emptied()

@@ -17,7 +17,7 @@ MENDS: Final = (
 
 
 class Awaited(NamedTuple):
-    """One thing that a run waits for: `what` says it in words, `answer` is the command line that answers it.
+    """One thing that a run waits for: `what` says it in words, each of `answers` is a command line that answers it.
 
     `mend` says what keeps it from being asked the next time, "" if nothing does.
     """
@@ -25,22 +25,26 @@ class Awaited(NamedTuple):
     kind: str
     id: str
     what: str
-    answer: str
+    answers: list[str]
     mend: str = ""
 
 
-def awaited(run_id: str, state: RunState, wait: Mapping[str, Any]) -> Awaited:
-    """Return a wait of a run, {kind, id}, in words for people."""
+def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = "") -> Awaited:
+    """Return a wait of a run, {kind, id}, in words for people; with its args, if it has them.
+
+    `db` names the store in the command lines.
+    """
     kind, key = str(wait["kind"]), str(wait["id"])
     if kind in STANDSTILLS:
         why = f": {state.status.why}" if state.status.why else ""
-        return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", shell.command("resume", run_id))
+        return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", [shell.command("resume", run_id, db=db)])
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
     if question is not None:
-        return Awaited(kind, key, f"a yes or no to {question.action!r}", shell.approve(run_id, key))
+        what = f"a yes or no to {shell.asked(repr(question.action), wait.get('args'))}"
+        return Awaited(kind, key, what, shell.answers(run_id, key, db=db))
     if call is not None:
-        what = f"whether {call.tool} happened, sent {call.started_at}"
-        return Awaited(kind, key, what, shell.resolve(run_id, key), MENDS)
+        what = f"whether {shell.asked(call.tool, wait.get('args'))} happened, sent {call.started_at}"
+        return Awaited(kind, key, what, shell.resolutions(run_id, key, db=db), MENDS)
     if kind == "signal":
-        return Awaited(kind, key, f"the signal {key!r}", shell.command("signal", run_id, key))
-    return Awaited(kind, key, f"{kind} {key}", "")
+        return Awaited(kind, key, f"the signal {key!r}", [shell.command("signal", run_id, key, db=db)])
+    return Awaited(kind, key, f"{kind} {key}", [])

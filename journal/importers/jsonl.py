@@ -3,7 +3,7 @@
 The first line is a header, the last one counts what came between, so that a cut file is noticed. Every other line is
 an event or a blob; a blob comes before the first event that refers to it:
 
-    {"runjournal":1}
+    {"runjournal":2}
     {"blob":"<sha256>","body":"<its JSON, as text>"}
     {"run_id":"…","seq":1,"type":"run.queued","hash":"<sha256>","body":"<the exact bytes, as text>"}
     {"end":{"events":1,"blobs":1}}
@@ -22,13 +22,13 @@ from typing import IO, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 import orjson
 
 from runjournal.log.base import RecordedEvent
-from runjournal.log.chain import event_hash
+from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import export_header_bytes_max, export_line_bytes_max, name_chars_max
+from runjournal.log.limits import export_header_bytes_max, export_line_bytes_max, hashed_name_bytes_max
 
-VERSION: Final = 1
+VERSION: Final = 2
 _DIGEST_CHARS: Final = 64
 
 
@@ -58,12 +58,13 @@ class ImportConflict(JournalError, ValueError):
 
 
 class JsonlRow(NamedTuple):
-    """An event as it is stored: `seq` counts from 1, `body` are the exact bytes."""
+    """An event as it is stored: `seq` counts from 1, `body` are the exact bytes, `hash` the 32 bytes of its hash."""
 
     run_id: str
     seq: int
     type: str
     body: bytes
+    hash: bytes
 
 
 class Blob(NamedTuple):
@@ -104,8 +105,8 @@ def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None]) 
                 body = blob(digest)
                 yield _dump({"blob": digest} | ({"missing": True} if body is None else _body(body)))
         events += 1
-        digest = event_hash(row.run_id, row.seq, row.type, row.body)
-        yield _dump({"run_id": row.run_id, "seq": row.seq, "type": row.type, "hash": digest} | _body(row.body))
+        named = {"run_id": row.run_id, "seq": row.seq, "type": row.type, "hash": row.hash.hex()}
+        yield _dump(named | _body(row.body))
     yield _dump({"end": {"events": events, "blobs": len(written)}})
 
 
@@ -166,7 +167,7 @@ def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
         if entry.seq > seq:
             yield entry
             continue
-        last[entry.run_id] = entry.seq, event_hash(*entry)
+        last[entry.run_id] = entry.seq, entry.hash.hex()
         if entry.seq == seq and last.pop(entry.run_id)[1] != expected:
             raise ImportConflict(entry.run_id, seq)
     for run_id, (seq, digest) in last.items():  # the store has more of these runs than the export
@@ -179,7 +180,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.begun = self.ended = False
-        self._ends: dict[str, tuple[int, str]] = {}
+        self._ends: dict[str, tuple[int, bytes]] = {}
         self._blobs: set[str] = set()
         self._events = 0
 
@@ -228,22 +229,20 @@ class _Reading:
         return Blob(digest, body)
 
     def _row(self, record: dict[str, Any]) -> JsonlRow:
-        row = JsonlRow(check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record))
-        if type(row.seq) is not int or not isinstance(row.type, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        run_id, number, event_type, body = check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record)
+        if type(number) is not int or not isinstance(event_type, str):
             raise TypeError("expected seq as a whole number, type as text")
-        if not 0 < len(row.type) <= name_chars_max or "\0" in row.type:
-            raise ValueError(f"expected a type of 1 to {name_chars_max} characters without NUL")
-        seq, prev = self._ends.get(row.run_id, (0, None))
-        if row.seq != seq + 1:
-            raise ValueError(f"expected event {seq + 1} of its run, got {row.seq}")
-        digest = event_hash(*row)
-        if digest != record["hash"]:
-            raise ValueError("the event has another hash than its line says")
-        if _prev(row.body) != prev:
-            raise ValueError("the event doesn't name the hash of the one before it")
+        if not event_type or len(event_type.encode()) > hashed_name_bytes_max or "\0" in event_type:
+            raise ValueError(f"expected a type of 1 to {hashed_name_bytes_max} bytes without NUL")
+        seq, prev = self._ends.get(run_id, (0, GENESIS))
+        if number != seq + 1:
+            raise ValueError(f"expected event {seq + 1} of its run, got {number}")
+        row = JsonlRow(run_id, number, event_type, body, event_hash(run_id, number, event_type, prev, body))
+        if row.hash.hex() != record["hash"]:
+            raise ValueError("the event, or one before it in its run, has another hash than its line says")
         if missing := _references(row.body) - self._blobs:
             raise ValueError(f"{len(missing)} blobs that the event refers to haven't come before it")
-        self._ends[row.run_id] = row.seq, digest
+        self._ends[row.run_id] = row.seq, row.hash
         self._events += 1
         return row
 
@@ -296,10 +295,6 @@ def _envelope(body: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return cast("dict[str, Any]", envelope) if isinstance(envelope, dict) else {}
-
-
-def _prev(body: bytes) -> str | None:
-    return _envelope(body).get("prev")
 
 
 def _references(body: bytes) -> set[str]:

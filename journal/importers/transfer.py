@@ -90,9 +90,9 @@ def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
     """Yield the lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
     heads = [journal.head(run_id) for run_id in run_ids]
     rows = (
-        jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body)
+        jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body, digest)
         for head in heads
-        for seq, _, event_type, body in journal.store.read_raw(head.run_id, 0, head.head_seq)
+        for seq, _, event_type, body, digest in journal.store.read_raw(head.run_id, 0, head.head_seq)
     )
     return jsonl.export_lines(rows, journal.store.blob)
 
@@ -181,7 +181,7 @@ class _Taking:
             )
         state, table = self._state(head), index.Rows()
         for row in self.rows:
-            record = decode(run_id, row.seq, 0, row.type, row.body)
+            record = decode(run_id, row.seq, 0, row.type, row.body, row.hash)
             head = advance(head, record)
             if isinstance(record.event, UnreadableEvent | NewerEvent):  # carried over as it is
                 state.fold([record], force=True)
@@ -194,7 +194,7 @@ class _Taking:
             Write(
                 before,
                 head,
-                [(row.seq, row.type, row.body) for row in self.rows],
+                [row[1:] for row in self.rows],
                 self.blobs,
                 step_ends=table.step_ends,
                 imported=note,

@@ -22,7 +22,8 @@ class CallFacts(NamedTuple):
 
     `completed`: the call is known to have happened, by its own end or by somebody's word. `unusable`: it has happened,
     but its result couldn't be stored, and nobody has said since what the result was. `untold`: somebody has said that
-    it happened, and the agent hasn't heard.
+    it happened, and the agent hasn't heard. `denied`: attempts of which a person or a hook has said that they did
+    nothing.
     """
 
     attempt: int
@@ -33,6 +34,7 @@ class CallFacts(NamedTuple):
     completed: bool
     unusable: bool = False
     untold: bool = False
+    denied: tuple[int, ...] = ()
 
 
 class Facts(Protocol):
@@ -280,11 +282,14 @@ def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> No
     """Check a word: its call may have happened, or a person says what a result was that couldn't be stored."""
     if call is not None and call.unusable and event.outcome == "happened" and not event.late:
         return
+    if event.late:  # whoever made it knows better than a word that it did nothing
+        proof = call is not None and event.outcome == "happened" and event.attempt in call.denied
+        if call is None or not (proof or (event.attempt in call.maybe and not call.completed)):
+            raise CallEnded(f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} has an outcome")
+        return
     if call is None or not call.unresolved:
         raise CallEnded(f"run {head.run_id}: what became of call {event.call_id} is known, or it never started")
-    if event.late and event.attempt not in call.maybe:
-        raise CallEnded(f"run {head.run_id}: attempt {event.attempt} of call {event.call_id} has an outcome")
-    if not event.late and event.attempt != call.attempt:
+    if event.attempt != call.attempt:
         raise NotAllowed(
             f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, got {event.attempt}"
         )

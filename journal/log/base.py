@@ -23,7 +23,7 @@ from typing import (
 )
 
 from .errors import InvalidArgument
-from .shapes import Anything, Flag, ListOf, MapOf, Number, Shape, Text, Whole
+from .shapes import Anything, Flag, ListOf, MapOf, Number, Shape, Text, Whole, without_unknown
 
 Json: TypeAlias = Any
 """A value that JSON can hold: None, bool, int of 64 bits, finite float, str, list, dict with str keys."""
@@ -78,12 +78,16 @@ class UnreadableEvent(Event):
     body: bytes
 
 
+NOTHING_UNKNOWN: Final[Mapping[str, Any]] = types.MappingProxyType({})
+
+
 class RecordedEvent(NamedTuple):
     """An event as it stands in the log: a tuple, because a replay makes hundreds of thousands of them.
 
     `seq` counts the run's events from 1 without a gap, `position` those of the store from 1, with gaps possible.
     `at` is UTC text with microseconds, `by` who wrote it, `epoch` the writer's fencing token (0 = not the owner),
-    `step` the index of the step that it belongs to, from 0, or None. `prev` and `hash` are SHA-256 in hex.
+    `step` the index of the step that it belongs to, from 0, or None. `hash` is its hash in hex, as it is stored.
+    `unknown` holds what of its data this version doesn't know, by path: a newer one wrote it, and ignoring it is right.
     """
 
     run_id: str
@@ -94,9 +98,9 @@ class RecordedEvent(NamedTuple):
     by: str
     epoch: int
     step: int | None
-    prev: str | None
     hash: str
     event: Event
+    unknown: Mapping[str, Json] = NOTHING_UNKNOWN
 
 
 class Field(NamedTuple):
@@ -203,6 +207,21 @@ def event_of(cls: type[Event], data: Mapping[str, Any], *, checked: bool = False
         unknown = sorted(data.keys() - {f.name for f in plan_of(cls)})
         raise InvalidArgument(f"unknown field {unknown[0][:60]!r}")
     return event if plain else cls(**{f.attribute: data[f.name] for f in plan_of(cls) if f.name in data})
+
+
+def known_data(cls: type[Event], data: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return the part of an event's data that its class knows, and the rest by path, such as `usage.audio`.
+
+    Left out is only what may be ignored: fields that the class hasn't, and keys that a nested object doesn't know.
+    """
+    known, unknown = dict[str, Json](), dict[str, Json]()
+    shapes = {f.name: f.shape for f in plan_of(cls)}
+    for name, value in data.items():
+        if name in shapes:
+            known[name] = without_unknown(shapes[name], value, name, unknown)
+        else:
+            unknown[name] = value
+    return known, unknown
 
 
 def builtin(cls: E_) -> E_:

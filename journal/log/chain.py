@@ -1,52 +1,91 @@
-"""The hash chain: each event names the hash of the one before it, so that any change to the past is found."""
+"""The hash chain: each event's hash covers the one before it, so that any change to the past is found.
+
+A row keeps its own hash. The chain is checked by working every hash out anew, from the first event or from a checkpoint
+on; the column is compared with it and never believed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
-from .base import RecordedEvent, UnreadableEvent
-from .errors import CorruptLog
+from .errors import CorruptLog, InvalidArgument
+from .limits import hash_bytes, hashed_name_bytes_max
 
-DOMAIN: Final = b"runjournal/1\0"
+DOMAIN: Final = b"runjournal/2\0"
+GENESIS: Final = bytes(hash_bytes)
+"""What stands for the hash before the first event of a run."""
+
+RawRow: TypeAlias = tuple[int, int, str, bytes, bytes]
+"""An event of a run as it is stored: (seq, position, type, body, hash)."""
+NewRow: TypeAlias = tuple[int, str, bytes, bytes]
+"""The same before it has a position: (seq, type, body, hash)."""
 
 
-def event_hash(run_id: str, seq: int, event_type: str, body: bytes) -> str:
-    r"""Return the hash of an event: SHA-256, in hex, over the text that stands for it.
+def event_hash(run_id: str, seq: int, event_type: str, prev: bytes, body: bytes) -> bytes:
+    r"""Return the 32 bytes of the hash of an event: SHA-256 over the text that stands for it.
 
-    The body holds the previous hash, so one hash stands for the whole run up to `seq`. The bytes of a text that is no
-    UTF-8, which a store returns as lone surrogates, are those that are stored.
+    That is `"runjournal/2\0"`, the run id behind a byte of its length in bytes, `seq` as 8 bytes, big-endian, the type
+    behind a byte of its length, `prev` (the 32 bytes of the hash before it, GENESIS for the first event), and the body.
+    One hash stands for the whole run up to `seq`. The bytes of a text that is no UTF-8, which a store returns as lone
+    surrogates, are those that are stored. Raises InvalidArgument for a run id or type of more than 255 bytes, a `seq`
+    that 8 bytes can't hold, and a `prev` of another length: no stored event has one.
     """
-    return hashlib.sha256(_run(run_id) + seq.to_bytes(8, "big") + _type(event_type) + body).hexdigest()
+    if len(prev) != hash_bytes:
+        raise InvalidArgument(f"prev: expected {hash_bytes} bytes, got {len(prev)}")
+    try:
+        place = seq.to_bytes(8, "big")
+    except OverflowError:
+        raise InvalidArgument(f"seq: expected a whole number from 0 that 8 bytes hold, got {seq}"[:120]) from None
+    return hashlib.sha256(b"%b%b%b%b%b" % (_run(run_id), place, _type(event_type), prev, body)).digest()
 
 
 @lru_cache(maxsize=1024)
 def _run(run_id: str) -> bytes:
-    return DOMAIN + run_id.encode("utf-8", "surrogateescape") + b"\0"
+    return DOMAIN + _counted(run_id, "run id")
 
 
 @lru_cache(maxsize=1024)
 def _type(event_type: str) -> bytes:
-    return event_type.encode("utf-8", "surrogateescape") + b"\0"
+    return _counted(event_type, "type")
 
 
-def verified(
-    records: Iterable[RecordedEvent], run_id: str, after: int = 0, prev: str | None = None
-) -> Iterator[RecordedEvent]:
-    """Yield the same records, each checked to stand behind the one before it: dense `seq`, matching `prev`.
+def _counted(text: str, what: str) -> bytes:
+    encoded = text.encode("utf-8", "surrogateescape")
+    if len(encoded) > hashed_name_bytes_max:
+        raise InvalidArgument(f"{what}: expected at most {hashed_name_bytes_max} bytes, got {len(encoded)}")
+    return bytes((len(encoded),)) + encoded
 
-    `after` and `prev` are the seq and hash of the event before the first. Raises CorruptLog at the first record that
-    doesn't fit. An event that can't be read names no `prev`; the event behind it still pins its bytes.
+
+def verified(rows: Iterable[RawRow], run_id: str, after: int = 0, prev: str | None = None) -> Iterator[RawRow]:
+    """Yield the same rows, each checked to stand behind the one before it: dense `seq`, and the hash that it must have.
+
+    `after` and `prev` are the seq and the hash, in hex, of the event before the first. Raises CorruptLog at the first
+    row that doesn't fit.
     """
-    for record in records:
+    link = GENESIS if prev is None else _from_hex(run_id, after + 1, prev)
+    for row in rows:
         after += 1
-        if record.seq != after:
-            raise CorruptLog(run_id, after, f"the event is missing, the next one is seq {record.seq}")
-        if record.prev != prev and type(record.event) is not UnreadableEvent:
+        seq, _, event_type, body, stored = row
+        if seq != after:
+            raise CorruptLog(run_id, after, f"the event is missing, the next one is seq {seq}")
+        try:
+            link = event_hash(run_id, seq, event_type, link, body)
+        except InvalidArgument as error:
+            raise CorruptLog(run_id, after, f"no event can be like this: {error}") from error
+        if link != stored:
             raise CorruptLog(
-                run_id, after, "its link doesn't match the hash of the event before it: one of them was changed"
+                run_id,
+                after,
+                "its hash isn't the one that was stored: it, or the hash of the event before it, was changed",
             )
-        prev = record.hash
-        yield record
+        yield row
+
+
+def _from_hex(run_id: str, seq: int, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise CorruptLog(run_id, seq, "the hash of the event before it is no hash") from None

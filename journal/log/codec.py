@@ -2,7 +2,7 @@
 
 A body is one JSON object, its keys in this order, the optional ones only when used:
 
-    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"prev":"<hex>","ext":{…},"data":{…}}
+    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"ext":{…},"data":{…}}
 
 The round-trip rule: a value is stored only if it comes back equal, type for type and key after key. Nothing stored is
 ever imported, evaluated or unpickled.
@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import orjson
 
 from .base import (
+    NOTHING_UNKNOWN,
     BlobRef,
     Event,
     Json,
@@ -29,11 +30,12 @@ from .base import (
     UnreadableEvent,
     data_of,
     event_of,
+    known_data,
     plan_of,
     registered,
     upcasters,
 )
-from .chain import event_hash
+from .chain import GENESIS, NewRow, event_hash
 from .errors import InvalidArgument, TooLarge, Unstorable
 from .limits import (
     blob_bytes_max,
@@ -254,43 +256,45 @@ def with_data(event: Event, data: Mapping[str, Any], ext: Mapping[str, Any]) -> 
     return replace(event, **refs) if refs else event_of(type(event), data)
 
 
-def encode(draft: Draft, *, epoch: int, prev: str | None) -> bytes:
-    """Return the exact bytes of an event at its place: behind the event whose hash is `prev` (None for the first)."""
-    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b,"prev":%b%b,"data":%b}' % (
+def encode(draft: Draft, *, epoch: int) -> bytes:
+    """Return the exact bytes of an event, which are hashed together with its place: `chain.event_hash`."""
+    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b%b,"data":%b}' % (
         draft.event.VERSION,
         draft.at.encode(),
         orjson.dumps(draft.by),
         epoch,
         b"null" if draft.step is None else b"%d" % draft.step,
-        b"null" if prev is None else b'"%b"' % prev.encode(),
         b',"ext":%b' % draft.ext if draft.ext else b"",
         draft.data,
     )
 
 
-def record(
-    run_id: str, seq: int, position: int, draft: Draft, *, epoch: int, prev: str | None, body: bytes
-) -> RecordedEvent:
-    """Return a draft as the record that a reader will get."""
-    return RecordedEvent(
-        run_id, seq, position, draft.type, draft.at, draft.by, epoch, draft.step, prev,
-        event_hash(run_id, seq, draft.type, body), draft.event,
-    )  # fmt: skip
+def linked(run_id: str, seq: int, prev: str | None, draft: Draft, *, epoch: int) -> tuple[RecordedEvent, NewRow]:
+    """Return a draft at its place: the record that a reader will get, but for its position, and the row to store.
+
+    `prev` is the hash, in hex, of the event before it; None for the first.
+    """
+    body = encode(draft, epoch=epoch)
+    digest = event_hash(run_id, seq, draft.type, GENESIS if prev is None else bytes.fromhex(prev), body)
+    at, by, step, event = draft.at, draft.by, draft.step, draft.event
+    made = RecordedEvent(run_id, seq, 0, draft.type, at, by, epoch, step, digest.hex(), event)
+    return made, (seq, draft.type, body, digest)
 
 
-def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
-    """Return the event that a stored body holds. Never raises."""
+def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> tuple[Event, Mapping[str, Json]]:
+    """Return the event that a stored body holds, and what of it this version doesn't know. Never raises."""
     try:
         version, data = envelope["v"], envelope["data"]
         if type(version) is not int or type(data) is not dict:
-            return UnreadableEvent(event_type, "v or data has the wrong type", body)
+            return UnreadableEvent(event_type, "v or data has the wrong type", body), NOTHING_UNKNOWN
         cls = _known.get(event_type)
         if not _shallow_text(body, cast("object", data)):
-            return UnreadableEvent(event_type, f"it nests deeper than json_depth_max = {json_depth_max}", body)
-        if cls is None:
-            return UnknownEvent(event_type, version, data)
-        if version > cls.VERSION:
-            return NewerEvent(event_type, version, data)
+            what = f"it nests deeper than json_depth_max = {json_depth_max}"
+            return UnreadableEvent(event_type, what, body), NOTHING_UNKNOWN
+        if cls is None and event_type.startswith("x."):
+            return UnknownEvent(event_type, version, data), NOTHING_UNKNOWN
+        if cls is None or version > cls.VERSION:  # a type that isn't a user's own is one of a newer runjournal
+            return NewerEvent(event_type, version, data), NOTHING_UNKNOWN
         if ext := envelope.get("ext"):
             data = cast("dict[str, Any]", data) | {
                 name: BlobRef(ref["sha256"], ref["bytes"]) for name, ref in ext.items() if name in cls.BLOBS
@@ -300,9 +304,20 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> Event:
         while version < cls.VERSION:
             data = upcasters()[event_type, version](dict(cast("dict[str, Any]", data)))
             version += 1
-        return event_of(cls, cast("dict[str, Any]", data))
+        return _tolerant(cls, cast("dict[str, Any]", data))
     except Exception as error:  # noqa: BLE001 - an upcaster or a class of the user's own may raise anything
-        return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body)
+        return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body), NOTHING_UNKNOWN
+
+
+def _tolerant(cls: type[Event], data: dict[str, Any]) -> tuple[Event, Mapping[str, Json]]:
+    """Return the event of this data, and what its class doesn't know of it. Raises InvalidArgument for the rest."""
+    try:
+        return event_of(cls, data), NOTHING_UNKNOWN
+    except InvalidArgument:
+        known, unknown = known_data(cls, data)
+        if not unknown:
+            raise
+        return event_of(cls, known), unknown
 
 
 def _shallow_text(text: bytes, value: object) -> bool:
@@ -338,37 +353,24 @@ def is_utf8(text: str) -> bool:
 _NOTHING: Final[dict[str, Any]] = {}
 
 
-def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> RecordedEvent:
-    """Return the record of a stored row, hash included. Never raises: what can't be read is an UnreadableEvent.
+def decode(run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes) -> RecordedEvent:
+    """Return the record of a stored row. Never raises: what can't be read is an UnreadableEvent.
 
-    `prev` is what the body says; the caller compares it with the hash of the event before.
+    `digest` are the bytes of the row's hash, which nobody has compared with the event yet: `chain.verified` does.
     """
     try:
         envelope = orjson.loads(body)
-        at, by, epoch, step, prev = (
-            envelope["at"],
-            envelope["by"],
-            envelope["epoch"],
-            envelope["step"],
-            envelope["prev"],
-        )
-        sound = (
-            type(at) is str
-            and type(by) is str
-            and type(epoch) is int
-            and (step is None or type(step) is int)
-            and (prev is None or type(prev) is str)
-        )
+        at, by, epoch, step = envelope["at"], envelope["by"], envelope["epoch"], envelope["step"]
+        sound = type(at) is str and type(by) is str and type(epoch) is int and (step is None or type(step) is int)
     except (KeyError, TypeError, ValueError):
-        sound, envelope, at, by, epoch, step, prev = False, _NOTHING, "", "", 0, None, None
+        sound, envelope, at, by, epoch, step = False, _NOTHING, "", "", 0, None
     event: Event
+    unknown: Mapping[str, Json] = NOTHING_UNKNOWN
     if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
         event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
     elif sound:
-        event = _event(event_type, body, envelope)
+        event, unknown = _event(event_type, body, envelope)
     else:
         event = UnreadableEvent(event_type, "the body is not an event's JSON", body)
-        at, by, epoch, step, prev = "", "", 0, None, None
-    return RecordedEvent(
-        run_id, seq, position, event_type, at, by, epoch, step, prev, event_hash(run_id, seq, event_type, body), event
-    )
+        at, by, epoch, step = "", "", 0, None
+    return RecordedEvent(run_id, seq, position, event_type, at, by, epoch, step, digest.hex(), event, unknown)

@@ -32,7 +32,6 @@ Left: TypeAlias = Annotated[list[list[Any]], s.ListOf(s.Pair())]
 One: TypeAlias = Annotated[int, s.Whole(1)]
 
 LINKS: Final = ("retry", "restart", "fork", "child")
-RESUMES: Final = ("crash", "reopen", "manual", "code")
 REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed", "abandoned")
 CAUSES: Final = (
     "error", "rejected", "step_cap", "budget", "unsafe_in_flight", "retries_exhausted", "restart_loop", "expired",
@@ -98,7 +97,7 @@ class RunClaimed(Event):
     pid_ns: str
     pid: int
     pid_started: str
-    resume: Annotated[str | None, s.OneOf(RESUMES)] = None
+    resume: Annotated[str | None, s.OneOf(("crash", "reopen", "manual", "code"))] = None
     code_version: str | None = None
     agent: str | None = None
 
@@ -129,11 +128,12 @@ class RunRetryScheduled(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunRequeued(Event):
-    """The run is free to be claimed again."""
+    """The run is free to be claimed again; `error` is the mistake in its code that its owner met, and left it for."""
 
     TYPE: ClassVar[str] = "run.requeued"
     reason: Annotated[str, s.OneOf(REQUEUES)]
     note: str | None = None
+    error: Annotated[Obj | None, s.RAISED] = None
 
 
 @builtin

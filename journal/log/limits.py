@@ -23,6 +23,12 @@ run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
 """Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
+thread_look_s: Final = 1.0
+"""Seconds between two looks of a waiting thread whether those that it waits for still live."""
+hash_bytes: Final = 32
+"""The hash of an event: a SHA-256."""
+hashed_name_bytes_max: Final = 255
+"""The id or type of an event whose length the hash can tell, in bytes; no event has a longer one."""
 int_min: Final = -(2**63)
 """The smallest stored integer; a smaller one is `Unstorable`."""
 int_max: Final = 2**63 - 1
@@ -73,6 +79,9 @@ models_max: Final = 256
 """Models with a line of their own in the cost ledger; the rest share one. So do sources of money, in a currency."""
 answers_kept_max: Final = 64
 """Answers to questions that no step asked; older ones are left out of the state, the log keeps them."""
+settled_kept_max: Final = 32
+"""Calls of steps that are over and of which the agent was told once that nobody knows (`on_unknown="tell"`): whoever
+made one may still say what became of it. For an older one it is too late."""
 children_kept_max: Final = 1_000
 """Children whose status the state keeps; those that run are always among them."""
 tags_max: Final = 64
@@ -257,6 +266,10 @@ show_message_chars_max: Final = 2000
 """A message in `show --messages` is cut to this, unless --full."""
 show_args_chars_max: Final = 600
 """The arguments of a call in `show` are cut to this, unless --full; it says how much was left out."""
+asked_args_chars_max: Final = 200
+"""What a person is asked with, where it stands in a sentence, is cut to this; `questions` shows more."""
+edited_args_chars_max: Final = 2000
+"""A line with all that a person is asked with, for him to change, is left out if that is longer."""
 show_lines_max: Final = 200
 """Lines of `show --tree` and `--waterfall`, unless --limit says otherwise; it says that there are more."""
 audit_events_max: Final = 20_000

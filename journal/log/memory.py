@@ -14,13 +14,14 @@ from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
 from .base import RecordedEvent
+from .chain import NewRow, RawRow
 from .clock import Clock
 from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .guard import free, hold
 from .head import Head
-from .limits import checkpoint_stretch_events, read_page_events_max
-from .store import BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
+from .limits import checkpoint_stretch_events, hash_bytes, read_page_events_max
+from .store import Alone, BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
 from .tables import DERIVED, INDEX, STATE
 
 T = TypeVar("T")
@@ -63,8 +64,19 @@ def _notification(position: int, event: StoredEvent) -> Notification:
     return Notification(event.originator_id, event.originator_version, event.topic, event.state, position)
 
 
+def _stored(run_id: str, row: NewRow) -> StoredEvent:
+    """An event as the recorder keeps it: its state is the hash, and behind that the body."""
+    seq, kind, body, digest = row
+    return StoredEvent(run_id, seq, kind, digest + body)
+
+
+def _row(each: Notification) -> RawRow:
+    state = each.state
+    return each.originator_version, each.id, each.topic, state[hash_bytes:], state[:hash_bytes]
+
+
 def _decoded(each: Notification) -> RecordedEvent:
-    return decode(str(each.originator_id), each.originator_version, each.id, each.topic, each.state)
+    return decode(str(each.originator_id), *_row(each))
 
 
 class _Reads(ABC):
@@ -90,13 +102,13 @@ class _Reads(ABC):
         """The run's events with after < seq <= upto, in order, of these types (all: None)."""
         return read(self, run_id, after, upto, types=types)
 
-    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
-        """The same rows as they are stored: (seq, position, type, body)."""
+    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[RawRow]:
+        """The same rows as they are stored: (seq, position, type, body, hash)."""
         after = max(after, 0)
         while True:
             last = after + read_page_events_max
             page = self._page(run_id, after + 1, last if upto is None else min(last, upto))
-            yield from ((each.originator_version, each.id, each.topic, each.state) for each in page)
+            yield from map(_row, page)
             if len(page) < read_page_events_max:
                 return
             after = last
@@ -134,7 +146,7 @@ class _Reads(ABC):
 
     def born(self) -> Iterator[str]:
         """Every run that has a first event, in the order of these."""
-        first = [(position, run_id) for run_id in self._runs() for _, position, _, _ in self.read_raw(run_id, 0, 1)]
+        first = [(position, run_id) for run_id in self._runs() for _, position, *_ in self.read_raw(run_id, 0, 1)]
         yield from (run_id for _, run_id in sorted(first))
 
 
@@ -182,7 +194,7 @@ class _Transaction(_Reads):
         if expected != (None if actual is None else (actual.head_seq, actual.epoch, actual.status)):
             raise WrongExpectation(run_id, before.head_seq if before else 0, actual.head_seq if actual else 0)
         first = 1 + (self.recorder.max_notification_id() or 0) + len(self.events)
-        self.events += [StoredEvent(run_id, seq, kind, body) for seq, kind, body in write.events]
+        self.events += [_stored(run_id, row) for row in write.events]
         self.changes["runs"][run_id,] = write.head
         for digest, body in write.blobs:
             self._add("blobs", (digest,), body)
@@ -240,6 +252,15 @@ class _Transaction(_Reads):
                     table.pop(key, None)
                 else:
                     table[key] = row
+
+
+def _pinned(head: Head) -> tuple[str | None, int, str | None]:
+    return head.head_hash, head.epoch, head.cancel_requested
+
+
+def _decoded_at(alone: Alone) -> str:
+    seq, kind, body, digest = alone.event
+    return decode(alone.run_id, seq, 0, kind, body, digest).at
 
 
 def _decided(tx: _Transaction, decide: Callable[[Transaction], T]) -> T:
@@ -320,6 +341,20 @@ class MemoryStore(_Reads):
         self._finish()
         free(self._write_lock)
 
+    def append_alone(self, decide: Callable[[], Alone | None], *, durable: bool) -> int | None:
+        """Append one event of an owner, as the head that it names still stands; return its position, or None."""
+
+        def append(tx: Transaction) -> int | None:
+            alone = decide()
+            now = None if alone is None else tx.head(alone.run_id)
+            if alone is None or now is None or now.status != "running" or _pinned(now) != _pinned(alone.before):
+                return None
+            seq, _, _, digest = alone.event
+            head = now._replace(head_seq=seq, head_hash=digest.hex(), updated_at=_decoded_at(alone))
+            return tx.write(Write(now, head, [alone.event]))[0]
+
+        return self.transact(append, durable=durable)
+
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
         """Keep a checkpoint and drop all but the newest `keep` of its projection, and the last of each stretch."""
 
@@ -384,6 +419,10 @@ class MemoryStore(_Reads):
     def _page(self, run_id: str, first: int, last: int) -> list[Notification]:
         self._check()
         return hold(self._lock, lambda: self._recorder.page(run_id, first, last))
+
+    def head_row(self, run_id: str) -> Head | None:
+        """The run's head, which its row always is here."""
+        return self.head(run_id)
 
     def heads(
         self,

@@ -78,10 +78,22 @@ def gone(head: Head, process: Process, clock: Clock) -> bool:
     """
     if head.lease_until is None or head.boot_id != process.boot_id or clock.boottime_s() >= head.lease_until:
         return True
-    if not process.boot_id or not process.pid_ns or head.pid_ns != process.pid_ns or head.pid is None:
+    return _dead(head.pid_ns, head.pid, head.pid_started, process)
+
+
+def dead(claimed: Process, process: Process) -> bool:
+    """Return whether a process is provably dead, seen from another one: of one on another machine nothing proves it."""
+    if claimed.host == process.host and claimed.boot_id != process.boot_id:
+        return True
+    return claimed.boot_id == process.boot_id and _dead(claimed.pid_ns, claimed.pid, claimed.started, process)
+
+
+def _dead(pid_ns: str | None, pid: int | None, pid_started: str | None, process: Process) -> bool:
+    """Return whether there is no process of this number and start time, in the same boot."""
+    if not process.boot_id or not process.pid_ns or pid_ns != process.pid_ns or pid is None:
         return False
-    now = started(head.pid)
-    return now is None or (bool(now) and bool(head.pid_started) and now != head.pid_started)
+    now = started(pid)
+    return now is None or (bool(now) and bool(pid_started) and now != pid_started)
 
 
 def lapse_reason(head: Head, clock: Clock, process: Process) -> str:

@@ -241,6 +241,30 @@ class Fields:
         }
 
 
+def without_unknown(shape: Shape, value: Any, path: str, unknown: dict[str, Any]) -> Any:
+    """Return a value without the keys of its objects that the shape doesn't know; these go to `unknown`, by path.
+
+    What a newer version added is so told from what is wrong: the rest still has to be of the shape.
+    """
+    if isinstance(shape, ListOf) and kind_of(value) is list:
+        items = cast("list[Any]", value)
+        return [without_unknown(shape.item, item, f"{path}[{place}]", unknown) for place, item in enumerate(items)]
+    if kind_of(value) is not dict:
+        return value
+    entries = cast("dict[str, Any]", value)
+    if isinstance(shape, MapOf):
+        return {key: without_unknown(shape.value, item, f"{path}.{key}", unknown) for key, item in entries.items()}
+    if not isinstance(shape, Fields) or shape.open:
+        return entries
+    shapes, known = {**shape.required, **shape.optional}, dict[str, Any]()
+    for key, item in entries.items():
+        if key in shapes:
+            known[key] = without_unknown(shapes[key], item, f"{path}.{key}", unknown)
+        else:
+            unknown[f"{path}.{key}"] = item
+    return known
+
+
 # The nested values: each is named in docs/reference/events.md.
 
 MONEY: Final = Text(r"-?[0-9]{1,18}(\.[0-9]{1,18})?", "a decimal number as text, such as '0.0125'")
@@ -270,7 +294,8 @@ BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
 WAIT: Final = Fields(
-    {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()}
+    {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()},
+    {"step": Name(), "differs": OneOf(("plan", "step", "request"))},
 )
 TASK: Final = Fields(
     {"id": Name(), "title": Text(), "status": OneOf(("todo", "doing", "done", "dropped"))}, {"note": Text()}

@@ -14,14 +14,17 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock, RLock, get_ident
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 import apsw
 
+from . import sqlite_checkpoints as checkpoints
+from . import sqlite_single
 from .clock import Clock
 from .errors import (
     InvalidArgument,
@@ -35,7 +38,7 @@ from .errors import (
 )
 from .guard import free, hold
 from .limits import busy_wait_s as busy_wait_default_s
-from .limits import checkpoint_stretch_events, idle_readers_max, int_max, wal_autocheckpoint_pages
+from .limits import idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
 from .sqlite_files import Files, inode, size
@@ -56,22 +59,9 @@ from .sqlite_query import select
 from .sqlite_reads import SQLiteWideReads
 from .sqlite_schema import MIGRATIONS, check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
-from .store import Checkpoint, Fault, Transaction
+from .store import Alone, Checkpoint, Fault, Transaction
 
 T = TypeVar("T")
-
-_SAVE_CHECKPOINT: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) VALUES (?, ?, ?, ?)"
-_TRIM_CHECKPOINTS: Final = (
-    "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN "
-    "(SELECT seq, fold FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 "
-    "ORDER BY seq DESC, fold DESC LIMIT ?3) "
-    f"AND EXISTS (SELECT 1 FROM checkpoints AS later WHERE later.run_id = ?1 AND later.seq > checkpoints.seq "
-    f"AND later.seq / {checkpoint_stretch_events} = checkpoints.seq / {checkpoint_stretch_events} "
-    "AND substr(later.fold, 1, length(?2)) = ?2)"
-)
-_HEARTBEAT: Final = (
-    "UPDATE runs SET lease_until = ?, heartbeat_at = ? WHERE run_id = ? AND epoch = ? AND status = 'running'"
-)
 
 # Opening makes an empty file and closes it again; a connection of another thread would lose its locks by that.
 _opening = Lock()
@@ -223,25 +213,60 @@ class SQLiteStore(SQLiteWideReads):
 
         return self._write(decided, durable=durable)
 
+    def append_alone(self, decide: Callable[[], Alone | None], *, durable: bool) -> int | None:
+        """Append one event of an owner in one statement that commits by itself; return its position.
+
+        `decide` is called alone among this process's writers, and reads nothing from the store. Nothing is written,
+        and None returned, if it returns None, or if the run isn't any more as it says. Raises what `transact` raises.
+        """
+
+        def insert(writer: apsw.Connection) -> int | None:
+            alone = decide()
+            if alone is None:
+                return None
+            if writer.in_transaction:
+                raise StoreError(f"{self._path}: a transaction is open on the connection of the writer")
+            try:
+                position = sqlite_single.append(writer, alone)
+            except apsw.Error as error:
+                self._not_committed(error)
+            if position is not None:
+                self._committed()
+            return position
+
+        return self._locked(insert, durable=durable)
+
     def _write(self, work: Callable[[apsw.Connection], T], *, durable: bool) -> T:
         """Do a piece of work in a transaction. An interrupt at any point leaves neither it nor the lock behind."""
+
+        def within(writer: apsw.Connection) -> T:
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+            except apsw.Error as error:
+                raise translate(error, self._path) from error
+            result = work(writer)
+            self._commit()
+            return result
+
+        return self._locked(within, durable=durable)
+
+    def _locked(self, work: Callable[[apsw.Connection], T], *, durable: bool) -> T:
+        """Do a piece of work as the one writer of this process, its `synchronous` set."""
         if self._closed or os.getpid() != self._pid:
             self._check()
         if self._owner == get_ident():
             raise StoreError(f"{self._path}: transact was called inside transact; write through its transaction")
         try:
             try:
-                self._begin(durable)
-                result = work(self._writer)
-                self._commit()
-                return result
+                self._enter(durable)
+                return work(self._writer)
             finally:
                 self._leave()
         except BaseException:  # an interrupt may have come in the middle of leaving
             self._leave()
             raise
 
-    def _begin(self, durable: bool) -> None:  # noqa: FBT001 - private
+    def _enter(self, durable: bool) -> None:  # noqa: FBT001 - private
         if not self._lock.acquire(timeout=self._busy_wait_s):
             raise StoreBusy(f"{self._path}: another thread holds the write lock; nothing was written, try again")
         if self._closed:  # while this thread waited; it can't have been forked meanwhile
@@ -255,7 +280,6 @@ class SQLiteStore(SQLiteWideReads):
                 self._durable = None  # an interrupt in between: nobody knows
                 writer.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
                 self._durable = durable
-            writer.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             raise translate(error, self._path) from error
         self._owner = get_ident()
@@ -275,10 +299,16 @@ class SQLiteStore(SQLiteWideReads):
         try:
             self._writer.execute("COMMIT")
         except apsw.Error as error:
-            translation = translate(error, self._path, committing=True)
-            if isinstance(translation, OutcomeUnknown):
-                self._poison()
-            raise translation from error
+            self._not_committed(error)
+        self._committed()
+
+    def _not_committed(self, error: apsw.Error) -> NoReturn:
+        translation = translate(error, self._path, committing=True)
+        if isinstance(translation, OutcomeUnknown):
+            self._poison()
+        raise translation from error
+
+    def _committed(self) -> None:
         # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
         self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
@@ -323,12 +353,7 @@ class SQLiteStore(SQLiteWideReads):
 
     def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
         """Keep a checkpoint, relaxed, and drop all but the newest `keep` of the run. Raises what `transact` raises."""
-
-        def save(writer: apsw.Connection) -> None:
-            writer.execute(_SAVE_CHECKPOINT, checkpoint)
-            writer.execute(_TRIM_CHECKPOINTS, (checkpoint.run_id, f"{checkpoint.projection}:", keep))
-
-        self._relaxed(save)
+        self._relaxed(partial(checkpoints.save, checkpoint=checkpoint, keep=keep))
 
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
         """Drop checkpoints: one, those of a run, or all. Return how many.
@@ -337,14 +362,7 @@ class SQLiteStore(SQLiteWideReads):
         """
         if seq is not None and not 0 <= seq <= int_max:
             raise InvalidArgument(f"seq: expected one from 0 to {int_max}, got {seq}"[:120])
-
-        def drop(writer: apsw.Connection) -> int:
-            writer.execute(
-                "DELETE FROM checkpoints WHERE run_id = coalesce(?, run_id) AND seq = coalesce(?, seq)", (run_id, seq)
-            )
-            return writer.changes()
-
-        return self._relaxed(drop)
+        return self._relaxed(partial(checkpoints.drop, run_id=run_id, seq=seq))
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
@@ -369,8 +387,7 @@ class SQLiteStore(SQLiteWideReads):
             if self._heart is None:
                 self._heart = self._connect()
                 self._heart.execute("PRAGMA synchronous = NORMAL")
-            self._heart.execute(_HEARTBEAT, (lease_until, at, run_id, epoch))
-            return self._heart.changes() == 1
+            return sqlite_single.heartbeat(self._heart, run_id, epoch, lease_until, at)
 
         with translated(self._path):
             return hold(self._heart_lock, extend)

@@ -23,6 +23,8 @@ _PARTS: Final = (
     "FROM sqlite_schema ORDER BY type, name"
 )
 _POSITIONS: Final = "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM events"
+_ORPHANS: Final = "SELECT count(*) FROM events WHERE run NOT IN (SELECT run FROM run_keys)"
+_NUMBERS: Final = "SELECT count(*) FROM runs LEFT JOIN run_keys USING (run_id) WHERE runs.run IS NOT run_keys.run"
 _META: Final = "SELECT count(*) FROM meta WHERE key <> 'index' OR value <> 'stale'"
 
 
@@ -80,6 +82,10 @@ def faults(connection: apsw.Connection) -> list[Fault]:
     count, first, last = connection.execute(_POSITIONS).fetchall()[0]
     if (first, last) != (1, count):
         found.append(Fault("positions", "table events", f"it has {count} events at the positions {first} to {last}"))
+    if orphans := connection.execute(_ORPHANS).fetchall()[0][0]:
+        found.append(Fault("positions", "table events", f"it has {orphans} events whose run has no number"))
+    if wrong := connection.execute(_NUMBERS).fetchall()[0][0]:
+        found.append(Fault("positions", "table runs", f"it has {wrong} rows with another number than their run's"))
     if connection.execute(_META).fetchall()[0][0]:
         found.append(Fault("schema", "table meta", "it has a row that this version doesn't write"))
     return found
@@ -103,11 +109,11 @@ def _schema(found: dict[tuple[str, str], SchemaObject]) -> Iterator[Fault]:
 
 
 def restore(connection: apsw.Connection) -> None:
-    """Make our triggers and indexes again that are missing or have another text; what others made stays."""
+    """Make our triggers, indexes and views again that are missing or have another text; what others made stays."""
     found = _parts(connection)
     for key, part in expected().items():
         actual = found.get(key)
-        if part.type in ("trigger", "index") and part.sql and (actual is None or actual.sql != part.sql):
+        if part.type in ("trigger", "index", "view") and part.sql and (actual is None or actual.sql != part.sql):
             if actual is not None:
                 connection.execute(f'DROP {part.type.upper()} "{part.name}"')
             connection.execute(part.sql)

@@ -8,28 +8,50 @@ Every query takes all its rows at once: an open cursor would keep its snapshot, 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 
 from .base import RecordedEvent
+from .chain import RawRow
 from .codec import decode, is_utf8
 from .errors import CorruptLog, InvalidArgument
 from .head import Head, row_fault
 from .limits import int_max, read_page_events_max
-from .sqlite_errors import translate, translated
-from .sqlite_events import EventTable, Row, fetched
+from .sqlite_errors import translate
+from .sqlite_events import fetched
 from .store import BadRow, Checkpoint, Effect, Import, StepEnd, Unknown, read, warn_of
 from .tables import INDEX
 
 T = TypeVar("T")
 
-EVENTS: Final = EventTable("events")
+_AT: Final = re.compile(rb'\{"v":\d+,"at":"([^"\\]{27})"')
 
-_HEAD: Final = f"SELECT {', '.join(Head._fields)} FROM runs"
+_NUMBER: Final = "(SELECT run FROM run_keys WHERE run_id = ?)"
+_STREAM: Final = (
+    f"SELECT seq, position, type, body, hash FROM events WHERE run = {_NUMBER} AND seq > ? AND seq <= ? ORDER BY seq"
+)
+_PAGE: Final = f"{_STREAM} LIMIT {read_page_events_max}"
+_PAGE_BACK: Final = f"{_STREAM} DESC LIMIT {read_page_events_max}"
+_LOG_PAGE: Final = (
+    "SELECT run_id, seq, position, type, body, hash FROM events CROSS JOIN run_keys USING (run) "
+    f"WHERE position > ? AND position <= ? ORDER BY position LIMIT {read_page_events_max}"
+)
+_STATED_AT: Final = """substr(CAST({0} AS TEXT), instr(CAST({0} AS TEXT), '"at":"') + 6, {1})"""
+"""The first characters of the time in a body; it stands at the beginning."""
+
+_FIELDS: Final = ", ".join(Head._fields)
+_ROW_OF: Final = f"SELECT {_FIELDS} FROM runs WHERE run_id = ?"
+# The last event of a run that is running is its head; the body's beginning holds its time.
+_HEAD: Final = (
+    f"SELECT {_FIELDS}, last.seq, last.hash, substr(last.body, 1, 60) FROM runs LEFT JOIN events AS last "
+    "ON last.position = iif(runs.status = 'running', "
+    "(SELECT position FROM events WHERE run = runs.run ORDER BY seq DESC LIMIT 1), NULL)"
+)
 HEAD_OF: Final = f"{_HEAD} WHERE run_id = ?"
 _EFFECT: Final = "SELECT scope, key, tool, args_sha256, run_id, seq FROM effects WHERE scope = ? AND key = ?"
 _UNKNOWN: Final = "SELECT scope, key, run_id, seq FROM unknowns WHERE scope = ? AND key = ?"
@@ -51,13 +73,16 @@ _CHECKPOINT_BEFORE: Final = (
     "ORDER BY seq DESC, fold DESC LIMIT 1"
 )
 _CHECKPOINT_RUNS: Final = "SELECT DISTINCT run_id FROM checkpoints"
-_BORN: Final = "SELECT position, run_id FROM events WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
-_RUN_IDS: Final = "SELECT DISTINCT run_id FROM events"
-_TYPE_COUNTS: Final = "SELECT type, count(*) FROM events WHERE run_id = ? AND seq <= ? GROUP BY type ORDER BY type"
+_BORN: Final = (
+    "SELECT position, run_id FROM events CROSS JOIN run_keys USING (run) "
+    "WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
+)
+_RUN_IDS: Final = "SELECT run_id FROM run_keys WHERE EXISTS (SELECT 1 FROM events WHERE events.run = run_keys.run)"
+_TYPE_COUNTS: Final = (
+    f"SELECT type, count(*) FROM events WHERE run = {_NUMBER} AND seq <= ? GROUP BY type ORDER BY type"
+)
 _SEQ_AT: Final = (
-    "SELECT seq FROM events "
-    """WHERE run_id = ? AND substr(CAST(body AS TEXT), instr(CAST(body AS TEXT), '"at":"') + 6, 26) <= ? """
-    "ORDER BY seq DESC LIMIT 1"
+    f"SELECT seq FROM events WHERE run = {_NUMBER} AND {_STATED_AT.format('body', 26)} <= ? ORDER BY seq DESC LIMIT 1"
 )
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM events"
 
@@ -123,13 +148,25 @@ def heads_page(  # noqa: PLR0917 - each one is a filter
         where.append("run_id >= ? AND run_id < ?")
         params += [prefix, prefix + "\x7f"]  # above all that an id may hold
     if since is not None:
-        where.append("updated_at >= ?")
-        params.append(since)
+        where.append(f"(updated_at >= ? OR {_STATED_AT.format('substr(last.body, 1, 60)', 27)} >= ?)")
+        params += [since, since]
     if after is not None:
         where.append(f"(queued_at, run_id) < ({', '.join(_place(each) for each in after)})")
         params += map(_bytes, after)
     text = f"{_HEAD} WHERE {' AND '.join(where)}" if where else _HEAD
     return f"{text} ORDER BY queued_at DESC, run_id DESC LIMIT ?", (*params, limit)
+
+
+def head_of(row: tuple[Any, ...]) -> Head:
+    """Return the head of a run: its row, and if it is running, how far its last event is."""
+    *columns, seq, digest, beginning = row
+    head = Head._make(columns)
+    if seq is None:
+        return head
+    at = _AT.match(beginning)
+    return head._replace(
+        head_seq=seq, head_hash=digest.hex(), updated_at=head.updated_at if at is None else at[1].decode()
+    )
 
 
 def fetch(
@@ -159,10 +196,12 @@ class SQLiteReads(ABC):
         rows = self._rows(HEAD_OF, (run_id,))
         if not rows:
             return None
-        head = Head._make(rows[0])
-        if (fault := row_fault(head)) is not None:
-            raise CorruptLog(run_id, 0, f"its row in the table runs can't be read ({fault})")
-        return head
+        return _sound(run_id, head_of(rows[0]))
+
+    def head_row(self, run_id: str) -> Head | None:
+        """The run's row as it stands, or None. Raises CorruptLog if it can't be read."""
+        rows = self._rows(_ROW_OF, (run_id,))
+        return _sound(run_id, Head._make(rows[0])) if rows else None
 
     def read(
         self, run_id: str, after: int = 0, upto: int | None = None, *, types: Sequence[str] | None = None
@@ -170,8 +209,8 @@ class SQLiteReads(ABC):
         """The run's events with after < seq <= upto, in order, of these types (all: None)."""
         return read(self, run_id, after, upto, types=types)
 
-    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
-        """The same rows as they are stored: (seq, position, type, body)."""
+    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[RawRow]:
+        """The same rows as they are stored: (seq, position, type, body, hash)."""
         while True:
             page = self._page(run_id, after, upto)
             yield from page
@@ -179,19 +218,13 @@ class SQLiteReads(ABC):
                 return
             after = page[-1][0]
 
-    def _page(
-        self, run_id: str, after: int, upto: int | None, *, newest_first: bool = False
-    ) -> list[tuple[int, int, str, bytes]]:
-        """(seq, position, type, body) of at most a page of events with after < seq <= upto."""
+    def _page(self, run_id: str, after: int, upto: int | None, *, newest_first: bool = False) -> list[RawRow]:
+        """(seq, position, type, body, hash) of at most a page of events with after < seq <= upto."""
+        query, params = (_PAGE_BACK if newest_first else _PAGE), (run_id, after, int_max if upto is None else upto)
         try:
-            found = self._use(
-                lambda connection: EVENTS.select(
-                    connection, run_id, gt=after, lte=upto, limit=read_page_events_max, desc=newest_first
-                )
-            )
+            return cast("list[RawRow]", self._use(partial(fetched, query=query, params=params)))
         except apsw.Error as error:
             raise translate(error, self._path, run_id=run_id, seq=after + 1) from error
-        return [(seq, position, event_type, body) for _, seq, event_type, body, position in found]
 
     def effect(self, scope: str, key: str) -> Effect | None:
         """The row of a call that happened."""
@@ -253,9 +286,8 @@ class SQLiteWideReads(SQLiteReads):
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
         while True:
-            rows = [
-                Head._make(row) for row in self._rows(*heads_page(status, kind, parent, prefix, since, after, limit))
-            ]
+            page = heads_page(status, kind, parent, prefix, since, after, limit)
+            rows = [head_of(row) for row in self._rows(*page)]
             faults = [row_fault(head) for head in rows]
             found = [head for head, fault in zip(rows, faults, strict=True) if fault is None]
             for head, fault in zip(rows, faults, strict=True):
@@ -269,19 +301,19 @@ class SQLiteWideReads(SQLiteReads):
         """The run's events with seq < before, newest first."""
         upto = int_max if before is None else before - 1
         while page := self._page(run_id, 0, upto, newest_first=True):
-            for seq, position, event_type, body in page:
-                yield decode(run_id, seq, position, event_type, body)
+            for row in page:
+                yield decode(run_id, *row)
             upto = page[-1][0] - 1
 
     def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
         """All runs' events with after < position <= upto, in the order of the store."""
         while True:
-            with translated(self._path):
-                page = self._use(partial(_all_page, after=after, upto=upto))
-            yield from (decode(run_id, seq, position, kind, body) for run_id, seq, kind, body, position in page)
+            page = self._rows(_LOG_PAGE, (after, int_max if upto is None else upto))
+            for row in page:
+                yield decode(*row)
             if len(page) < read_page_events_max:
                 return
-            after = page[-1][4]
+            after = page[-1][2]
 
     def run_ids(self) -> Iterator[str]:
         """Every run that has an event, each once."""
@@ -335,6 +367,7 @@ class SQLiteWideReads(SQLiteReads):
             after = page[-1]
 
 
-def _all_page(connection: apsw.Connection, after: int, upto: int | None) -> list[Row]:
-    """A page of all runs' events with after < position <= upto, in order."""
-    return EVENTS.select_log(connection, gt=after, lte=upto, limit=read_page_events_max)
+def _sound(run_id: str, head: Head) -> Head:
+    if (fault := row_fault(head)) is not None:
+        raise CorruptLog(run_id, 0, f"its row in the table runs can't be read ({fault})")
+    return head

@@ -15,19 +15,24 @@ from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
-from .sqlite_events import NewRow
 from .sqlite_parts import restore
-from .sqlite_reads import EVENTS, HEAD_OF, SQLiteReads, fetch
+from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, head_of
 from .store import Write
 from .tables import ALL, DERIVED
 
 T = TypeVar("T")
 
-_CREATE: Final = f"INSERT INTO runs ({', '.join(Head._fields)}) VALUES ({', '.join('?' * len(Head._fields))})"
-_RESTORE: Final = _CREATE.replace("INSERT", "INSERT OR REPLACE")
-_GUARD: Final = "WHERE run_id = ? AND head_seq = ? AND epoch = ? AND status = ?"
-_ADVANCE: Final = f"UPDATE runs SET updated_at = ?, head_seq = ?, head_hash = ? {_GUARD}"
-_REPLACE: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in Head._fields[1:])} {_GUARD}"
+_SET: Final = ", ".join(f"{name} = ?" for name in Head._fields[1:])
+_NUMBER: Final = "INSERT INTO run_keys (run_id) VALUES (?)"
+_NUMBER_OF: Final = "SELECT run FROM run_keys WHERE run_id = ?"
+_CREATE: Final = f"INSERT INTO runs (run, {', '.join(Head._fields)}) VALUES (?{', ?' * len(Head._fields)})"
+_RESTORE: Final = f"{_CREATE} ON CONFLICT DO UPDATE SET {_SET.replace('?', 'excluded.{}')}".format(*Head._fields[1:])
+_STANDS: Final = (
+    "SELECT run, iif(status = 'running', (SELECT max(seq) FROM events WHERE run = runs.run), head_seq), epoch, status "
+    "FROM runs WHERE run_id = ?"
+)
+_REPLACE: Final = f"UPDATE runs SET {_SET} WHERE run = ?"
+_INSERT: Final = "INSERT INTO events (run, seq, type, body, hash) VALUES (?, ?, ?, ?, ?)"
 
 _ADD_BLOB: Final = "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _ADD_EFFECT: Final = "INSERT INTO effects (scope, key, tool, args_sha256, run_id, seq) VALUES (?, ?, ?, ?, ?, ?)"
@@ -88,19 +93,18 @@ class SQLiteTransaction(SQLiteReads):
             rows = cast("list[tuple[Any, ...]]", self._connection.execute(HEAD_OF, (run_id,)).fetchall())
         except apsw.Error as error:
             raise translate(error, self._path) from error
-        return Head._make(rows[0]) if rows else None
+        return head_of(rows[0]) if rows else None
 
     def write(self, write: Write) -> list[int]:
         """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         if self.failed is not None:
             raise self.failed
         write.check()
-        run_id, rows = write.head.run_id, list[NewRow]()
-        for event in write.events:
-            rows.append((run_id, *event))
         try:
-            self._move_head(write.before, write.head)
-            positions = EVENTS.insert(self._connection, rows)
+            run = self._move_head(write.before, write.head)
+            # Nobody else inserts between two rows, because this transaction holds the file's only write lock.
+            self._connection.executemany(_INSERT, [(run, *event) for event in write.events])
+            end = self._connection.last_insert_rowid() + 1
             self._write_rows(write)
         except WrongExpectation:
             raise
@@ -114,7 +118,7 @@ class SQLiteTransaction(SQLiteReads):
         except BaseException as error:
             self.failed = error
             raise
-        return list(positions)
+        return list(range(end - len(write.events), end))
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement of a transactional tool on its tables; return its rows.
@@ -175,7 +179,8 @@ class SQLiteTransaction(SQLiteReads):
                 for table in DERIVED:
                     self._connection.execute(f"DELETE FROM {table}")
                 for write in writes:
-                    self._connection.execute(_RESTORE, write.head)
+                    run = fetch(self._connection, _NUMBER_OF, (write.head.run_id,))[0][0]
+                    self._connection.execute(_RESTORE, (run, *write.head))
                     self._write_rows(write)
             restore(self._connection)
             self._connection.execute("DELETE FROM meta WHERE key = 'index'")
@@ -197,25 +202,22 @@ class SQLiteTransaction(SQLiteReads):
         for _, sql in triggers:
             self._connection.execute(sql)
 
-    def _move_head(self, before: Head | None, head: Head) -> None:
-        connection = self._connection
+    def _move_head(self, before: Head | None, head: Head) -> int:
+        """Make or move the row of a run, and return the run's number. Raises WrongExpectation."""
+        connection, run_id = self._connection, head.run_id
+        rows = fetch(connection, _STANDS, (run_id,))
+        run, seq, epoch, status = rows[0] if rows else (0, 0, 0, "")
+        expected = (before.head_seq, before.epoch, before.status) if before else (0, 0, "")
+        if (seq, epoch, status) != expected or (before is None and rows):
+            raise WrongExpectation(run_id, expected[0], seq)
         if before is None:
-            try:
-                connection.execute(_CREATE, head)
-            except apsw.ConstraintError:
-                if (actual := self.head(head.run_id)) is None:
-                    raise
-                raise WrongExpectation(head.run_id, 0, actual.head_seq) from None
-            return
-        guard = (before.run_id, before.head_seq, before.epoch, before.status)
-        # Most events move nothing else, and an UPDATE of a column that is in an index costs a page of the WAL.
-        if only_moved(before, head):
-            connection.execute(_ADVANCE, (head.updated_at, head.head_seq, head.head_hash, *guard))
-        else:
-            connection.execute(_REPLACE, head[1:] + guard)
-        if connection.changes() != 1:
-            actual = self.head(head.run_id)
-            raise WrongExpectation(head.run_id, before.head_seq, actual.head_seq if actual else 0)
+            connection.execute(_NUMBER, (run_id,))
+            run = connection.last_insert_rowid()
+            connection.execute(_CREATE, (run, *head))
+        # While a run is running, its last event tells how far it is: a row that stays costs no page of the WAL.
+        elif before.status != "running" or not only_moved(before, head):
+            connection.execute(_REPLACE, (*head[1:], run))
+        return int(run)
 
     def _write_rows(self, write: Write) -> None:
         connection = self._connection

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from .base import RecordedEvent
+from .chain import NewRow, RawRow
 from .clock import Clock
 from .codec import decode
 from .errors import InvalidArgument
@@ -116,7 +117,7 @@ class Write:
 
     before: Head | None
     head: Head
-    events: list[tuple[int, str, bytes]]
+    events: list[NewRow]
     blobs: Sequence[tuple[str, bytes]] = ()
     effects: Sequence[Effect] = ()
     unknown: Sequence[Unknown] = ()
@@ -138,6 +139,14 @@ class Write:
             )
 
 
+class Alone(NamedTuple):
+    """One event of the owner of a running run that brings nothing else: `before` is the head that it stands behind."""
+
+    run_id: str
+    before: Head
+    event: NewRow
+
+
 class Reading(Protocol):
     """What can be read, inside a write transaction and outside."""
 
@@ -151,8 +160,8 @@ class Reading(Protocol):
         """Yield the run's events with after < seq <= upto, in order, of these types (all: None)."""
         ...
 
-    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, int, str, bytes]]:
-        """Yield the same rows as they are stored: (seq, position, type, body)."""
+    def read_raw(self, run_id: str, after: int = 0, upto: int | None = None) -> Iterator[RawRow]:
+        """Yield the same rows as they are stored: (seq, position, type, body, hash)."""
         ...
 
     def effect(self, scope: str, key: str) -> Effect | None:
@@ -233,6 +242,15 @@ class Store(Reading, Protocol):
         """
         ...
 
+    def append_alone(self, decide: Callable[[], Alone | None], *, durable: bool) -> int | None:
+        """Append one event of an owner by itself, and return its position.
+
+        `decide` is called alone among this process's writers, and reads nothing from the store. Nothing is written,
+        and None returned, if it returns None, or if the run isn't any more as it says: a transaction then tells why.
+        Raises what `transact` raises.
+        """
+        ...
+
     def heads(
         self,
         *,
@@ -249,6 +267,14 @@ class Store(Reading, Protocol):
 
         `bad` is told of each row that can't be read, maybe twice; there may be more behind fewer heads than `limit`,
         and none behind no head.
+        """
+        ...
+
+    def head_row(self, run_id: str) -> Head | None:
+        """Return the run's row as it stands in the table `runs`, or None.
+
+        Of a run that is running it may be behind: its last event is then the head, as `head` tells. The row is the
+        head as of the last event that moved more than how far the run is.
         """
         ...
 
@@ -364,9 +390,9 @@ def read(
 ) -> Iterator[RecordedEvent]:
     """Yield what `Reading.read` yields, from the rows of `Reading.read_raw`: only events of these types are decoded."""
     wanted = None if types is None else frozenset(types)
-    for seq, position, event_type, body in reading.read_raw(run_id, after, upto):
-        if wanted is None or event_type in wanted:
-            yield decode(run_id, seq, position, event_type, body)
+    for row in reading.read_raw(run_id, after, upto):
+        if wanted is None or row[2] in wanted:
+            yield decode(run_id, *row)
 
 
 def all_heads(

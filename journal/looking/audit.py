@@ -24,15 +24,15 @@ from runjournal.log.store import BadRow, Checkpoint, Store, all_heads
 from runjournal.log.tables import DERIVED, INDEX
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.chain_audit import ChainAudit
+from runjournal.projections.findings import REBUILD, finding, shown
 from runjournal.projections.findings import Finding as Finding
-from runjournal.projections.findings import finding, shown
 from runjournal.projections.shell import command, show_events
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
 from runjournal.writing.checkpoints import fold_name, seal, unseal
 
 from .audit_rows import DAMAGE, Damage, IndexRow, beyond, rows
-from .audit_tables import REBUILD, TableAudit
+from .audit_tables import TableAudit
 from .progress import Progress
 
 _DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
@@ -53,10 +53,12 @@ class Verification:
 
 def verify_run(store: Store, run_id: str, *, progress: Progress | None = None) -> Verification:
     """Check sequence, links and head of a run, and report every break. Raises RunNotFound, StoreBusy, StoreClosed."""
-    head, problems = _head(store, run_id)
-    chain = ChainAudit(run_id, head)
+    row, head, problems = _heads(store, run_id)
+    chain = ChainAudit(run_id, row)
     for each in rows(store, run_id, head.head_seq if head else None, progress):
-        problems += chain.feed(each.record) if isinstance(each, IndexRow) else chain.skip(each.seq, each.what)
+        problems += (
+            chain.feed(each.record, each.body) if isinstance(each, IndexRow) else chain.skip(each.seq, each.what)
+        )
     if head is None and not chain.seq and not problems:
         raise RunNotFound(run_id)
     problems += chain.finish()
@@ -78,15 +80,16 @@ def verify_store(store: Store, *, progress: Progress | None = None) -> Iterator[
         yield found
 
 
-def _head(store: Store, run_id: str) -> tuple[Head | None, list[Finding]]:
+def _heads(store: Store, run_id: str) -> tuple[Head | None, Head | None, list[Finding]]:
+    """Return the run's row as it stands, its head, and what is wrong with the row."""
     try:
-        return store.head(run_id), []
+        return store.head_row(run_id), store.head(run_id), []
     except StoreBusy:
         raise
     except DAMAGE as error:
         why = error.what if isinstance(error, CorruptLog) else type(error).__name__
         what = f"the run's row can't be read ({why})"
-        return None, [finding("row_unreadable", run_id, None, what, REBUILD)]
+        return None, None, [finding("row_unreadable", run_id, None, what, REBUILD)]
 
 
 def _beyond(store: Store, run_id: str, head: Head | None) -> list[Finding]:
@@ -133,9 +136,9 @@ class _Pass:
         self.store = store
         self.run_id = run_id
         self.digests = digests
-        self.head, self.problems = _head(store, run_id)
+        row, self.head, self.problems = _heads(store, run_id)
         args_at = folding.args_reader(store, store, run_id)
-        self.audit = RunAudit(run_id, self.head, args_at=args_at, state=_base(store, run_id))
+        self.audit = RunAudit(run_id, row, args_at=args_at, state=_base(store, run_id))
         self.tables = TableAudit(store, run_id, self.head)
         self.snapshots: set[int] = set()
         self.blobs: OrderedDict[str, bool] = OrderedDict()
@@ -191,8 +194,10 @@ class _Pass:
 
     def _check_blobs(self, record: RecordedEvent, body: bytes) -> Iterator[Finding]:
         event = record.event
-        if isinstance(event, UnknownEvent | NewerEvent | UnreadableEvent):
+        strange = isinstance(event, UnknownEvent | NewerEvent | UnreadableEvent)
+        if strange or b'"ext":' in body:  # a newer version may hold a field out of line that isn't known here
             self.digests.update(bytes.fromhex(found.decode()) for found in _DIGEST_IN_BODY.findall(body))
+        if strange:
             return
         if not event.BLOBS or b'"ext":' not in body:
             return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from runjournal.log.base import RecordedEvent, UnreadableEvent
-from runjournal.log.chain import event_hash
+from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreUnavailable
 from runjournal.log.limits import read_page_events_max
@@ -41,9 +41,9 @@ def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None 
     after, count = 0, 0
     while True:
         try:
-            for seq, position, event_type, body in store.read_raw(run_id, after, upto):
-                yield _row(run_id, seq, position, event_type, body)
-                after, count = seq, count + 1
+            for row in store.read_raw(run_id, after, upto):
+                yield _row(run_id, *row)
+                after, count = row[0], count + 1
                 if progress is not None and not count % read_page_events_max:
                     progress(count, upto)
             break
@@ -76,18 +76,19 @@ def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[In
             yield from (_row(run_id, *each) for each in found)
 
 
-def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes) -> IndexRow | Damage:
+def _row(run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes) -> IndexRow | Damage:
     """Decode a row, whatever it holds."""
     try:
-        return IndexRow(decode(run_id, seq, position, event_type, body), body)
-    except Exception as error:  # noqa: BLE001 - decode promises not to raise; an audit doesn't rely on it
-        reason = f"{type(error).__name__}"
-    try:
-        link = event_hash(run_id, seq, event_type, body)
+        event_hash(run_id, seq, event_type, GENESIS, body)
+        link = digest.hex()
     except Exception as error:  # noqa: BLE001 - no event of this package can have been there
         return Damage(seq, type(error).__name__)
+    try:
+        return IndexRow(decode(run_id, seq, position, event_type, body, digest), body)
+    except Exception as error:  # noqa: BLE001 - decode promises not to raise; an audit doesn't rely on it
+        reason = f"{type(error).__name__}"
     event = UnreadableEvent(event_type, reason, body)
-    return IndexRow(RecordedEvent(run_id, seq, position, event_type, "", "", 0, None, None, link, event), body)
+    return IndexRow(RecordedEvent(run_id, seq, position, event_type, "", "", 0, None, link, event), body)
 
 
 def beyond(store: Store, run_id: str, head_seq: int) -> int | None:

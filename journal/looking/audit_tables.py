@@ -21,7 +21,7 @@ from runjournal.log.limits import int_max
 from runjournal.log.store import Effect, Import, StepEnd, Store, Unknown
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
-from runjournal.projections.findings import Finding, Severity, finding, shown
+from runjournal.projections.findings import REBUILD, Finding, Severity, finding, shown
 from runjournal.projections.index import Rows
 from runjournal.projections.shell import command, show_calls, show_events
 from runjournal.writing import folding
@@ -29,7 +29,6 @@ from runjournal.writing.checkpoints import hash_at
 
 from .audit_rows import DAMAGE
 
-REBUILD: Final = "runjournal db rebuild"
 _PRESENT: Final = ("lease_until", "heartbeat_at", "wake_at")
 """Columns that don't follow from the events alone: only whether they hold something does."""
 

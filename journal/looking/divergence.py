@@ -50,6 +50,7 @@ class _Deed(NamedTuple):
     seq: int
     type: str
     body: bytes
+    digest: bytes
 
     def same(self, other: _Deed) -> bool:
         """Return whether both say the same, but for ids."""
@@ -63,14 +64,14 @@ class _Deed(NamedTuple):
         return head.partition(b'"ext":')[2], data
 
     def record(self) -> RecordedEvent:
-        return decode(self.run_id, self.seq, 0, self.type, self.body)
+        return decode(self.run_id, self.seq, 0, self.type, self.body, self.digest)
 
 
 def _deeds(journal: Logbook, run_id: str, upto: int | None) -> Iterator[_Deed]:
     """Yield the events that say what a run did."""
-    for seq, _, event_type, body in journal.store.read_raw(run_id, 0, upto):
+    for seq, _, event_type, body, digest in journal.store.read_raw(run_id, 0, upto):
         if not event_type.startswith(_KEEPING_HOUSE):
-            yield _Deed(run_id, seq, event_type, body)
+            yield _Deed(run_id, seq, event_type, body, digest)
 
 
 def _without_ids(record: RecordedEvent) -> Json:

@@ -338,9 +338,12 @@ class _Patient:
         last = 0
         for each in rows(self.store, head.run_id, head.head_seq):
             if not isinstance(each, IndexRow):
-                yield self._lost(head.run_id, each.seq, "its row can't be read")
+                last = each.seq
+                yield self._lost(head.run_id, last, "its row can't be read")
                 continue
             record = each.record
+            if record.seq != last + 1:
+                yield self._lost(head.run_id, last + 1, "it is missing")
             last, event = record.seq, record.event
             if isinstance(event, UnreadableEvent):
                 yield self._lost(head.run_id, last, "it can't be read: no fold goes past it")

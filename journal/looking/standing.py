@@ -16,13 +16,16 @@ from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import agent_search_runs_max, show_rows_max
+from runjournal.log.limits import agent_search_runs_max, refs_shown_max, show_rows_max
 from runjournal.logbook import Logbook
+from runjournal.projections import shell
 from runjournal.projections.findings import spoken
 from runjournal.projections.shell import command
 from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 from runjournal.questions import OpenQuestion, of_run
+
+from .stops import Differs, stopped_at
 
 
 class Way(NamedTuple):
@@ -52,6 +55,7 @@ class Stand:
     elsewhere: bool
     now: str
     agent: str
+    differs: Differs | None = None
 
     @property
     def run_id(self) -> str:
@@ -65,6 +69,17 @@ class Stand:
     def waits_for(self, *kinds: str) -> list[dict[str, Any]]:
         """Return what the run waits for, of these kinds, and hasn't got."""
         return [wait for wait in self.state.status.waits if wait["kind"] in kinds and not self.state.answered(wait)]
+
+    @property
+    def then(self) -> str:
+        """Return what becomes of a call that is to be sent again."""
+        match self.head.status:
+            case "completed":
+                return "the run has completed, so nothing is sent"
+            case "failed" | "cancelled":
+                return "a retry sends it again, when it is asked for"
+            case _:
+                return "it is sent again"
 
     @property
     def ended(self) -> str:
@@ -108,7 +123,7 @@ def standing(stand: Stand) -> Standing:
 def word_of(log: Logbook, head: Head, state: RunState | None = None) -> str:
     """Return the one word for how a run stands, "" for one whose log can't be folded; its state may be passed."""
     try:
-        if state is None and head.status not in ("waiting", "failed"):  # the others are told by their heads
+        if state is None and head.status not in ("waiting", "failed", "queued"):  # the others are told by their heads
             state = RunState.initial()
         stand = stand_of(log, head, state)
     except JournalError:
@@ -133,6 +148,7 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         log.store.imported(head.run_id) is not None,
         timestamp(log.clock.now()),
         _agent(agent, head.kind),
+        stopped_at(log, state),
     )
 
 
@@ -161,21 +177,33 @@ def _agent(text: str, kind: str) -> str:
 def _answers(stand: Stand) -> Iterable[Way]:
     """Each answer to each question, a line each."""
     for each in stand.questions[:show_rows_max]:
+        what = _named(each)
         if each.kind == "approval":
-            what = f"{each.action!r}"
             yield stand.do("approve", f"say yes to {what}", each.id)
             yield stand.do("reject", f"say no to {what}", each.id)
+            if edit := shell.edit(stand.run_id, each.id, each.args):
+                yield Way("say yes, with other args: change them in this line first", edit)
         else:
             words = "its result behind it: --result JSON"
-            yield stand.do("resolve", f"{each.action} did nothing: it is sent again", each.id, "did-not-happen")
-            yield stand.do("resolve", f"{each.action} has happened; {words}", each.id, "happened")
-            yield stand.do("resolve", f"send {each.action} again, whatever became of it", each.id, "retry")
+            nothing = f"{what} did nothing" + (f", and {each.running} has ended: it won't" if each.running else "")
+            yield stand.do("resolve", f"{what} has happened; {words}", each.id, "happened")
+            yield stand.do("resolve", f"{nothing}; {stand.then}", each.id, "did-not-happen")
+            if stand.head.status != "completed":
+                yield stand.do("resolve", f"whatever became of {what}: {stand.then}", each.id, "retry")
+
+
+def _named(each: OpenQuestion) -> str:
+    """What a person is asked about, with its args in short."""
+    return shell.asked(repr(each.action) if each.kind == "approval" else each.action, each.args)
 
 
 def _asked(stand: Stand) -> str:
     """What people are asked, in words."""
     said = [
-        f"a yes or no to {each.action!r}" if each.kind == "approval" else f"whether {each.action} has happened"
+        f"a yes or no to {_named(each)}"
+        if each.kind == "approval"
+        else f"whether {_named(each)} has happened"
+        + (f" (its body may still be running in {each.running}, and may yet act)" if each.running else "")
         for each in stand.questions
     ]
     return "; ".join(said[:show_rows_max]) + "; …" * (len(said) > show_rows_max)
@@ -188,7 +216,10 @@ def _owned(stand: Stand) -> str:
 
 
 def _anew(stand: Stand) -> Iterable[Way]:
-    yield stand.do("restart", "a new run from the beginning; what was sent may be sent again")
+    yield stand.do(
+        "restart",
+        "a new run from the beginning; calls that are the same, in steps of the same names, aren't sent again",
+    )
 
 
 def _failed(stand: Stand) -> Iterable[Way]:
@@ -199,12 +230,31 @@ def _failed(stand: Stand) -> Iterable[Way]:
 
 
 def _code(stand: Stand) -> Iterable[Way]:
-    yield stand.go_on("resume", "try it with today's code, once that asks again for what is on record")
-    if stand.state.steps.open is not None:
+    """What moves a run that today's code has stopped: it depends on what of it differs."""
+    yield stand.go_on("resume", "once the code asks again for what is on record, mended or as it was before: go on")
+    differs, opened = stand.differs, stand.state.steps.open
+    if differs is not None and differs.what == "request":
         recorded = "go on with the answers on record in its step, whatever today's code asks: nothing is sent twice"
         yield stand.go_on("resume", recorded, options="--recorded ")
     yield from _answers(stand)
-    yield from _given_up(stand)
+    if differs is None:
+        yield from _given_up(stand)
+        return
+    if opened is not None and differs.what != "plan":
+        yield stand.do("abandon-step", f"try step {opened.id} anew, by today's code; {_again(differs, opened.id)}")
+    why = f"a new run that does step {differs.step} and what is behind it by today's code; {_again(differs)}"
+    yield Way(why, command("fork", differs.run_id, options=f"--at {differs.at}"))
+    yield stand.do("cancel", "end it: `restart` then begins it anew, by today's code")
+    if differs.sent:
+        yield stand.do("show", "what was sent, and what came back", options="--calls", moves=False)
+
+
+def _again(differs: Differs, step: str | None = None) -> str:
+    """What is sent once more, in words; of one step, or of all that is done again."""
+    sent = [call for call in differs.sent if step in (None, call.step)]
+    named = [shell.asked(call.tool, call.args) for call in sent[:refs_shown_max]]
+    more = [f"and {len(sent) - refs_shown_max} more"] * (len(sent) > refs_shown_max)
+    return f"what was sent in it can be sent again: {'; '.join([*named, *more])}" if sent else "nothing was sent in it"
 
 
 def _given_up(stand: Stand) -> Iterable[Way]:
@@ -271,7 +321,14 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "completed",
         lambda s: s.head.status == "completed",
-        lambda _: "it has completed: there is nothing to do",
+        lambda s: (
+            "it has completed: "
+            + (
+                f"nothing is sent any more, but nobody has said {_asked(s)}"
+                if s.questions
+                else "there is nothing to do"
+            )
+        ),
         lambda s: [*_answers(s), s.do("show", "its output, and what it did", moves=False)],
     ),
     StandingKind(
@@ -313,8 +370,21 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "abandoned",
         lambda s: s.head.status == "running",
-        lambda s: f"its owner is gone: {_owned(s)}",
-        lambda s: [s.go_on("recover", "go on where it was"), *_answers(s), *_ends(s)],
+        lambda s: (
+            f"its owner is gone: {_owned(s)}"
+            + ("; a cancel was requested, and whoever recovers it ends it" if s.head.cancel_requested else "")
+        ),
+        lambda s: (
+            [s.do("cancel", "end it now, as was requested"), s.go_on("recover", "the same: it is cancelled, not run")]
+            if s.head.cancel_requested
+            else [s.go_on("recover", "go on where it was"), *_answers(s), *_ends(s)]
+        ),
+    ),
+    StandingKind(
+        "mistake",
+        lambda s: s.head.status == "queued" and bool(s.state.status.why),
+        lambda s: f"its agent's code has met a mistake, and was left with nothing failed: {s.state.status.why}",
+        lambda s: [s.go_on("recover", "once that is mended: it goes on where it was"), *_answers(s), *_ends(s)],
     ),
     StandingKind(
         "queued",

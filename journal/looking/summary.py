@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.base import RecordedEvent
+from runjournal.log.base import Json, RecordedEvent
 from runjournal.log.errors import CorruptLog, JournalError, Unfoldable
 from runjournal.log.head import Head
-from runjournal.log.limits import error_search_events_max, last_events
+from runjournal.log.limits import error_search_events_max, last_events, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState
+from runjournal.questions import told
 from runjournal.writing import checkpoints
 
 from .family import Family, family
@@ -42,7 +43,7 @@ class Summary:
     events, newest first. `owner_gone`: the run is running now, and the process that owns it is known to be gone.
     `family` are the runs below it; None where it stands at an earlier event. `newest` is the run that went on from it,
     by retries and restarts; None if there is none. `stands` is the word for how it stands now, as `explain` has it; ""
-    where it stands at an earlier event, or can't be folded.
+    where it stands at an earlier event, or can't be folded. `asked` has the args of what it waits for, by id.
     """
 
     head: Head
@@ -59,6 +60,7 @@ class Summary:
     family: Family | None
     newest: str | None
     stands: str
+    asked: dict[str, Json]
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON: the keys of `show -o json`, the findings left out."""
@@ -126,6 +128,9 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
         family(journal, run_id) if at is None else None,
         later if (later := store.newest(head.scope)) != run_id else None,
         word_of(journal, head, state) if at is None and state is not None else "",
+        {str(wait["id"]): told(journal, state, wait)["args"] for wait in state.status.waits[:show_rows_max]}
+        if state
+        else {},
     )
 
 

@@ -14,7 +14,7 @@ from runjournal.log import events as e
 from runjournal.log import shapes as s
 from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json, RecordedEvent, plan_of
-from runjournal.log.codec import draft, encode, record
+from runjournal.log.codec import draft, linked
 from runjournal.projections.state import RunState
 
 Written = tuple[Event, int]
@@ -108,8 +108,7 @@ class RunBuilder:
         millis = f"{seq // 60000:02}:{seq // 1000 % 60:02}.{seq % 1000:03}"
         made = draft(event, at=f"2026-01-02T03:{millis}000Z", by="test", step=self.step if epoch else None)
         prev = self.records[-1].hash if self.records else None
-        body = encode(made, epoch=epoch, prev=prev)
-        self.records.append(record(self.run_id, seq, seq, made, epoch=epoch, prev=prev, body=body))
+        self.records.append(linked(self.run_id, seq, prev, made, epoch=epoch)[0]._replace(position=seq))
         if isinstance(event, e.StepCompleted | e.StepFailed):
             self.step = None
         return self.records[-1]

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
+from runjournal.log.chain import GENESIS, verified
+from runjournal.log.codec import decode
 from runjournal.log.errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from runjournal.log.head import Head
 from runjournal.log.limits import read_page_events_max
@@ -122,7 +124,9 @@ class StoreContract(TablesContract):
 
             def half(tx: Transaction) -> None:
                 write(tx, "parent", [note("x")])
-                tx.write(Write(None, Head("child", "queued", head_seq=1, head_hash="0"), [(1, "note.added", b"{}")]))
+                tx.write(
+                    Write(None, Head("child", "queued", head_seq=1, head_hash="0"), [(1, "note.added", b"{}", GENESIS)])
+                )
 
             raises(WrongExpectation, lambda: store.transact(half, durable=True), "a second birth of the child")
             equal([1, 1], [len(list(store.read(run_id))) for run_id in ("parent", "child")], "events after it")
@@ -184,8 +188,8 @@ class StoreContract(TablesContract):
         with self.open() as store:
             append(store, "run-1", [queued()])
             good, _ = prepare(store, "run-1", [note("a"), note("b")])
-            (two, kind, body), three = good.events
-            for events in ([], [three], [three, (two, kind, body)], [(two, kind, body)], [(two, kind, body)] * 2):
+            two, three = good.events
+            for events in ([], [three], [three, two], [two], [two] * 2):
                 bad = Write(good.before, good.head, events)
                 raises(InvalidArgument, partial(put, store, bad), "a gap")
             equal(1, seq_of(store, "run-1"), "the head")
@@ -209,7 +213,7 @@ class StoreContract(TablesContract):
             append(store, "run-1", [queued()])
             raises(WrongExpectation, partial(put, store, again), "born twice")
             orphan = Write(
-                Head("run-2", "running", head_seq=1), Head("run-2", "running", head_seq=2), [(2, "x", b"{}")]
+                Head("run-2", "running", head_seq=1), Head("run-2", "running", head_seq=2), [(2, "x", b"{}", GENESIS)]
             )
             raises(WrongExpectation, partial(put, store, orphan), "no such run")
 
@@ -245,7 +249,8 @@ class StoreContract(TablesContract):
                 check(not isinstance(each, BaseException), f"an append that decides inside the lock failed: {each!r}")
             records = list(store.read("run-1"))
             equal(list(range(1, 5 + 2 * _RACERS)), [each.seq for each in records], "seq")
-            equal([None, *(each.hash for each in records[:-1])], [each.prev for each in records], "the chain")
+            chain = [decode("run-1", *row) for row in verified(store.read_raw("run-1"), "run-1")]
+            equal(records, chain, "the chain")
             equal(len(records), len({each.position for each in records}), "positions")
 
     # Reading.
@@ -351,11 +356,9 @@ class StoreContract(TablesContract):
             body = bytes(range(256))
             name = "Grüße ' \" ; -- \U0001f980"
             head = Head("run-1", "queued", "k", name, head_seq=1, head_hash="0", queued_at="2026", updated_at="2026")
-            made = Write(None, head, [(1, "x.odd", body)], effects=[Effect(name, name, name, "h", "run-1", 1)])
+            made = Write(None, head, [(1, "x.odd", body, GENESIS)], effects=[Effect(name, name, name, "h", "run-1", 1)])
             put(store, made)
-            equal(
-                [(1, "x.odd", body)], [(seq, kind, stored) for seq, _, kind, stored in store.read_raw("run-1")], "row"
-            )
+            equal([(1, 1, "x.odd", body, GENESIS)], list(store.read_raw("run-1")), "row")
             equal(head, store.head("run-1"), "head")
             equal(made.effects[0], store.effect(name, name), "effect")
 
@@ -402,16 +405,16 @@ class StoreContract(TablesContract):
         """A head comes back as it was written, field by field."""
         with self.open() as store:
             head = Head(
-                "run-1", "running", "k", "t", '{"a":"b"}', "scope", 7, "parent", "q", "u", "d", "w", 1, "hash", "o", 3,
-                1.5, 2.5, "boot", "host", "ns", 42, "started", "now",
+                "run-1", "running", "k", "t", '{"a":"b"}', "scope", 7, "parent", "q", "u", "d", "w", 1, GENESIS.hex(),
+                "o", 3, 1.5, 2.5, "boot", "host", "ns", 42, "started", "now",
             )  # fmt: skip
-            put(store, Write(None, head, [(1, "x.a", b"{}")]))
+            put(store, Write(None, head, [(1, "x.a", b"{}", GENESIS)]))
             equal(head, store.head("run-1"), "head")
             changed = head._replace(
                 status="waiting", title=None, owner=None, lease_until=None, heartbeat_at=None, pid=None, head_seq=2,
                 head_hash="other", updated_at="v", wake_at="x", cancel_requested=None,
             )  # fmt: skip
-            put(store, Write(head, changed, [(2, "x.a", b"{}")]))
+            put(store, Write(head, changed, [(2, "x.a", b"{}", GENESIS)]))
             equal(changed, store.head("run-1"), "head after the second append")
             equal([changed], store.heads(), "heads")
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
-from runjournal.log.codec import digest_of, draft, encode, record
+from runjournal.log.chain import NewRow
+from runjournal.log.codec import digest_of, draft, linked
 from runjournal.log.head import Head, advance
 from runjournal.log.store import Effect, Import, Reading, StepEnd, Store, Transaction, Unknown, Write
 from runjournal.log.tables import INDEX
@@ -81,14 +82,12 @@ def prepare(
 ) -> tuple[Write, list[RecordedEvent]]:
     """Return an append behind the head that the store has now, and its records without positions."""
     before = reading.head(run_id)
-    head, stored, records = before or Head(run_id), list[tuple[int, str, bytes]](), list[RecordedEvent]()
+    head, stored, records = before or Head(run_id), list[NewRow](), list[RecordedEvent]()
     for event in events:
         made = draft(event, at=moment(at), by="contract")
-        seq, prev = head.head_seq + 1, head.head_hash
-        body = encode(made, epoch=head.epoch, prev=prev)
-        each = record(run_id, seq, 0, made, epoch=head.epoch, prev=prev, body=body)
+        each, row = linked(run_id, head.head_seq + 1, head.head_hash, made, epoch=head.epoch)
         head = advance(head, each, 10.0)
-        stored.append((seq, made.type, body))
+        stored.append(row)
         records.append(each)
     return Write(before, head, stored, **rows or {}), records
 

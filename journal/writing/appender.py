@@ -15,8 +15,9 @@ from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.authority import Gate
 from runjournal.log.base import BlobRef, RecordedEvent
+from runjournal.log.chain import NewRow
 from runjournal.log.clock import Clock, timestamp
-from runjournal.log.codec import Draft, encode, loads, record
+from runjournal.log.codec import Draft, encode, linked, loads
 from runjournal.log.errors import (
     InvalidArgument,
     NotAllowed,
@@ -29,13 +30,14 @@ from runjournal.log.limits import (
     append_batch_events_max,
     states_cached_max,
 )
-from runjournal.log.store import Checkpoint, Import, Store, Transaction, Write
+from runjournal.log.store import Alone, Checkpoint, Import, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
-from . import folding
+from . import alone, folding
 from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy
+from .placing import placed
 from .states import Key, States
 
 
@@ -81,7 +83,50 @@ class Appender:
                 _check_size(batch)
             for draft in batch.drafts:
                 durable = durable or e.is_durable(draft.event)
+        batch = batches[0]
+        if batch.epoch and len(batches) == len(batch.drafts) == 1 and batch.imported is None:
+            alone = self._alone(batch, durable=durable)
+            if alone is not None:
+                return [[alone]]
         return self._commit(batches, durable=durable)
+
+    def _alone(self, batch: Batch, *, durable: bool) -> RecordedEvent | None:
+        """Append one event of an owner the short way; None, and nothing is written, if it has to go the long one."""
+        key, states, epoch = (batch.run_id, True), self.states, batch.epoch
+        made: list[tuple[RecordedEvent, Draft, alone.OwnersView]] = []
+
+        def decide() -> Alone | None:
+            known, draft = states.known(key), batch.drafts[0]
+            if known is None or not known.current or known.head.epoch != epoch:
+                return None
+            if batch.expect not in (None, known.head.head_seq) or not alone.may_go_alone(draft, known):
+                return None
+            judged = alone.judged(draft, known, epoch, self.now)
+            if judged is None:
+                return None
+            record, row, draft = judged
+            made.append((record, draft, known))
+            made[0] = record, draft, alone.folded(record, known)
+            return Alone(batch.run_id, known.head, row)
+
+        position: int | None = None
+        try:
+            position = self.store.append_alone(decide, durable=durable)
+            if position is None:
+                if made:  # it was folded in, and another event has come before it
+                    states.drop([key])
+                return None
+            record, draft, known = made[0]
+            record = record._replace(position=position)
+            states.keep(key, known.state, alone.starts_of(record, draft), known.head)
+            for due in states.due(key, [record]):
+                states.save(*due)
+        except BaseException:
+            states.free()
+            if position is None and made:
+                states.drop([key])
+            raise
+        return record
 
     def append_stream(self, batches: Iterable[Batch]) -> dict[str, int]:
         """Append all of these batches or nothing, each as it comes; return how many events each run got.
@@ -201,6 +246,7 @@ class _Append:
         self.records: list[RecordedEvent] = []
         self.starts: dict[int, bytes] = {}
         self.claims = False
+        self.after: Head | None = None
 
     def states(self) -> list[Key]:
         """Return the states that it may have folded on, or handed over to a new owner."""
@@ -221,7 +267,7 @@ class _Append:
             self.state = self.appender.states.load(self.tx, head, self.key, batch.drafts[0].event)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
-            self.appender.states.keep(self.key, self.state, self.starts)
+            self.appender.states.keep(self.key, self.state, self.starts, self.after)
         if self.claims:
             self.appender.states.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
@@ -253,7 +299,7 @@ class _Append:
 
     def _write(self, gate: Gate) -> list[RecordedEvent]:
         head, records = self.head, self.records
-        rows: list[tuple[int, str, bytes]] = []
+        rows: list[NewRow] = []
         blobs: dict[str, bytes] = {}
         for draft in self.batch.drafts:
             epoch = gate.epoch
@@ -261,22 +307,21 @@ class _Append:
             if isinstance(draft.event, e.RunClaimed):
                 epoch, self.claims = draft.event.epoch, True
                 self._check_native()
-            draft = self._placed(draft, epoch)  # noqa: PLW2901 - the same draft, at its place
-            seq, prev = head.head_seq + 1, head.head_hash
-            body = encode(draft, epoch=epoch, prev=prev)
-            rec = record(self.batch.run_id, seq, 0, draft, epoch=epoch, prev=prev, body=body)
+            draft = placed(draft, epoch, self.state)  # noqa: PLW2901 - the same draft, at its place
+            rec, row = linked(self.batch.run_id, head.head_seq + 1, head.head_hash, draft, epoch=epoch)
             if isinstance(draft.event, e.RunQueued):
                 self._check_line(draft.event)
             head = advance(head, rec, self.appender.boottime_s() if isinstance(draft.event, e.RunClaimed) else 0.0)
             self._fold(rec)
             records.append(rec)
-            rows.append((seq, draft.type, body))
+            rows.append(row)
             if draft.type == "tool.started" and not draft.ext:
-                self.starts[seq] = draft.data
+                self.starts[rec.seq] = draft.data
             blobs.update(draft.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
         newest_run = (head.scope, head.run_id) if records[0].type == "run.queued" else None
+        self.after = head
         positions = self.tx.write(
             Write(
                 self.before,
@@ -291,21 +336,10 @@ class _Append:
                 self.batch.imported,
             )
         )
-        placed: list[RecordedEvent] = []
+        done: list[RecordedEvent] = []
         for rec, position in zip(records, positions, strict=True):
-            placed.append(RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:])))
-        return placed
-
-    def _placed(self, draft: Draft, epoch: int) -> Draft:
-        """Return the draft with the index of its step: its own, or the open one of the owner."""
-        event, index = draft.event, draft.step
-        if isinstance(event, e.StepStarted | e.StepCompleted | e.StepFailed | e.StepRecorded):
-            index = event.index
-        elif index is None and epoch and self.state is not None and self.state.steps.open is not None:
-            index = self.state.steps.open.index
-        if index == draft.step:
-            return draft
-        return Draft(event, draft.type, draft.at, draft.by, index, draft.data, draft.ext, draft.blobs)
+            done.append(RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:])))
+        return done
 
     def _fold(self, rec: RecordedEvent) -> None:
         """Fold the event in, and note what it means for the index tables."""
@@ -396,7 +430,7 @@ def _same(rec: RecordedEvent, draft: Draft, tx: Transaction) -> bool:
     if rec.type != draft.type:
         return False
     again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext)
-    body = encode(again, epoch=rec.epoch, prev=rec.prev)
+    body = encode(again, epoch=rec.epoch)
     return any(raw[3] == body for raw in tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Json, RecordedEvent, plan_of
 from runjournal.log.chain import verified
-from runjournal.log.codec import digest_of, loads
+from runjournal.log.codec import decode, digest_of, loads
 from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob
 from runjournal.log.head import Head
 from runjournal.log.store import Reading, Store
@@ -88,9 +88,9 @@ def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | N
     Raises CorruptLog.
     """
     last = after
-    for record in verified(reading.read(run_id, after, upto), run_id, after, chain):
-        last = record.seq
-        yield record
+    for row in verified(reading.read_raw(run_id, after, upto), run_id, after, chain):
+        last = row[0]
+        yield decode(run_id, *row)
     if last < upto:
         raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 

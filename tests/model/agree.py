@@ -11,6 +11,7 @@ from model.lab import Lab
 UNKNOWN = re.compile(r"[\w ]+ \(([^()\"]+)\) may have happened, and nobody knows(; it raised \w+: [\w ]+)?")
 SAID = {
     "run.queued": ("link", "again"),
+    "run.requeued": ("mistake",),
     "run.waiting": ("for",),
     "run.completed": ("output",),
     "run.failed": ("cause", "left"),

@@ -138,7 +138,7 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.RunClaimed():
             return {"epoch": event.epoch}
         case e.RunRequeued():
-            return {"reason": event.reason}
+            return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
             stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
             return {"for": [wait["id"] for wait in event.for_]} | ({"stands": stands.pop()} if stands else {})

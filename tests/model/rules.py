@@ -760,6 +760,86 @@ def test_the_testimony_of_a_fenced_owner_reaches_the_line(m: Any) -> None:
     assert "completed" == lab.serve("three").status and 1 == len(lab.world.effects)
 
 
+@rule  # engine.md V4
+def test_who_made_a_call_knows_better_than_whoever_spoke_meanwhile(m: Any) -> None:
+    """The owner slept past its lease, nobody took the run, and a person spoke. It wakes: its result is the outcome."""
+    cases = [("did_not_happen", True), ("retry", True), ("happened", True), ("did_not_happen", False), ("retry", False)]
+    for word, returns in cases:
+        sent: list[str] = []
+
+        def send(args: Any, key: str, word: str = word, returns: bool = returns, sent: list[str] = sent) -> str:
+            sent.append(key)
+            if len(sent) == 1:
+                lab.store.gone.add(("r", 1))
+                lab.journal.resolve("r", key, word, "by hand" if word == "happened" else None)
+                lab.store.gone.discard(("r", 1))
+                if not returns:
+                    raise TimeoutError
+            return f"sent {len(sent)}"
+
+        lab = bench(m, lambda run, send=send: run.do("a", lambda: run.call(m.Tool("unsafe", "unsafe", send), x=1)))
+        state = lab.journal.run(lab.agent, "r")
+        assert "completed" == state.status
+        assert {"output": "by hand" if word == "happened" else "sent 1" if returns else "sent 2"} == state.output
+        assert (1 if returns else 2) == len(sent) == len(lab.events("tool.started"))
+        late = [event.data["outcome"] for event in lab.events("tool.resolved") if event.data.get("late")]
+        assert (["happened"] if returns and word != "happened" else []) == late
+
+
+@rule  # engine.md V4
+def test_a_late_proof_beats_a_word_that_nothing_happened(m: Any) -> None:
+    """A person has said that it may be sent; before it is, its fenced owner says what came of it, and that is told."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
+    crash_at(lab, "after effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "after effect")
+    (id,) = lab.store.state("r").unresolved()
+    lab.journal.resolve("r", id, "did_not_happen")
+    lab.journal.testify("r", {"call_id": id, "attempt": 1, "result": "late"}, "happened")
+    assert {"output": "late"} == lab.journal.run(lab.agent, "r").output
+    assert 1 == len(lab.events("tool.started")) == len(lab.world.effects)
+
+
+@rule  # engine.md V4
+def test_a_late_word_about_what_is_settled_is_told(m: Any) -> None:
+    """The agent was told that nobody knows, and that was all. Whoever made it knows, and the next equal ask is told."""
+    for where in ("effect of its step", "effect of the next step"):
+
+        def unknown(run: Any) -> str:
+            try:
+                return call(run)
+            except m.CallOutcomeUnknown:
+                return "unknown"
+
+        def first(run: Any, where: str = where) -> Any:
+            told = [unknown(run)]
+            use(run, lab, "idempotent", 2)
+            return told + [unknown(run) for _ in range(2 * (where == "effect of its step"))]
+
+        def agent(run: Any, where: str = where) -> Any:
+            told = run.do("a", lambda: first(run))
+            run.do("b", lambda: use(run, lab, "idempotent", 3))
+            return told + run.do("c", lambda: [unknown(run) for _ in range(2 * (where != "effect of its step"))])
+
+        lab = bench(m, agent)
+        call = sent(lab, on_unknown="tell")
+        ends = ["lost", "ok"]
+        lab.nature = lambda tool, x, n, ends=ends: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign, misc]
+        lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+        crash_at(lab, "before effect", 2 if where == "effect of its step" else 3)
+        with suppress(m.Crash):
+            lab.journal.run(agent, "r")
+        lab.died("r", "before effect")
+        (id,) = {event.data["call_id"] for event in lab.events("tool.failed")}
+        with pytest.raises(m.Refused):
+            lab.journal.resolve("r", id, "happened", "by hand")
+        for result in ("late", "later"):  # once
+            lab.journal.testify("r", {"call_id": id, "attempt": 1, "result": result}, "happened")
+        assert {"output": ["unknown", "late", "sent"]} == lab.serve().output
+        assert 1 == len(lab.events("tool.resolved"))
+
+
 @rule  # engine.md V3
 def test_a_person_has_no_say_while_the_owner_lives(m: Any) -> None:
     """The owner may still end the call itself."""
@@ -1294,6 +1374,7 @@ def test_a_value_of_the_memory_that_cannot_be_stored_is_a_mistake(m: Any) -> Non
     with pytest.raises(m.Mistake):
         lab.journal.run(agent, "r")
     assert "queued" == lab.store.state("r").status and [] == events_of(lab, "step.failed")
+    assert [True] == [event.data["mistake"] for event in lab.events("run.requeued")]
     del values[0]
     assert "completed" == lab.serve().status
     assert {"x": "storable"} == lab.store.state("r").context["memory"] and 1 == len(lab.world.effects)
@@ -2571,6 +2652,110 @@ def test_what_was_told_stays_told_when_its_result_is_told_later(m: Any) -> None:
             lab.journal.resolve("r", id, "happened", "by hand")
     assert {"output": ["unknown", "by hand"]} == lab.serve().output
     assert [["unknown"], *[["unknown", "by hand"]] * 2] == heard
+
+
+@rule  # engine.md C10
+def test_equal_calls_of_a_step_keep_their_order(m: Any) -> None:
+    """What a step hears late of a call of its own doesn't put that before an elder equal one, after any crash."""
+    heard: list[list[str]] = []
+
+    def ask(run: Any) -> None:
+        try:
+            heard[-1].append(call(run))
+        except m.CallOutcomeUnknown:
+            heard[-1].append("unknown")
+
+    def body(run: Any) -> Any:
+        heard.append([])
+        ask(run)
+        ask(run)
+        use(run, lab, "idempotent", 2)
+        ask(run)
+        return heard[-1]
+
+    ends = ["ok", "lost"]
+    lab = bench(m, lambda run: run.do("a", lambda: body(run)))
+    call = sent(lab, on_unknown="fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
+    for where, nth in (("before effect", 3), ("before step.completed", 1)):
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", where)
+        for id in lab.store.state("r").unresolved():
+            lab.journal.resolve("r", id, "happened", "by hand")
+    assert {"output": ["sent", "unknown", "by hand"]} == lab.serve().output
+    assert [["sent", "unknown"], *[["sent", "unknown", "by hand"]] * 2] == heard
+
+
+@rule  # engine.md C10
+def test_a_call_of_its_own_stays_before_one_that_was_taken_over_later(m: Any) -> None:
+    """Of equal calls a step asks first for the one that became its call first, before a crash and after it."""
+
+    def heard(run: Any) -> str:
+        try:
+            return call(run)
+        except (m.CallFailed, m.CallOutcomeUnknown, m.DidNotHappen) as failure:
+            return type(failure).__name__
+
+    def body(run: Any) -> Any:
+        answers.append(heard(run))
+        if len(answers) == 1:
+            raise ValueError("not yet")
+        return [answers[-1], heard(run), use(run, lab, "idempotent", 2) and "looked"]
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            run.do("a", lambda: body(run))
+        run.do("b", lambda: heard(run))
+        return run.do("a", lambda: body(run))
+
+    answers: list[str] = []
+    ends = ["did not happen", "lost", "ok"]
+    lab = bench(m, agent)
+    lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
+    call = sent(lab, on_unknown="fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    crash_at(lab, "before step.completed", 2)
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "before step.completed")
+    assert {"output": ["sent", "CallOutcomeUnknown", "looked"]} == lab.serve().output
+
+
+@rule  # engine.md C10
+def test_what_was_taken_over_keeps_its_place_when_it_is_heard_late(m: Any) -> None:
+    """The step that has taken a call over asks for it before a younger equal one, whatever it has heard meanwhile."""
+    heard: list[list[str]] = []
+
+    def told(outcome: Any) -> str:
+        return "unknown" if isinstance(outcome, m.CallOutcomeUnknown) else str(outcome)
+
+    def body(run: Any) -> Any:
+        heard.append([told(outcome) for outcome in run.parallel((tool, {"x": 1}), (tool, {"x": 1}))])
+        use(run, lab, "idempotent", 2)
+        heard[-1] += [told(outcome) for outcome in run.parallel((tool, {"x": 1}))]
+        return heard[-1]
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: len(run.parallel((tool, {"x": 1}))))
+        return run.do("b", lambda: body(run))
+
+    ends = ["lost", "ok"]
+    lab = bench(m, agent)
+    tool = m.Tool("unsafe", "unsafe", lab.tool("unsafe"), None, "fail")
+    lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
+    lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
+    for where, nth in (("before effect", 3), ("before step.completed", 1)):
+        crash_at(lab, where, nth)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.died("r", where)
+        for id in lab.store.state("r").unresolved():
+            lab.journal.resolve("r", id, "happened", "by hand")
+    assert {"output": ["unknown", "sent", "by hand"]} == lab.serve().output
+    assert [["unknown", "sent"], *[["unknown", "sent", "by hand"]] * 2] == heard
 
 
 @rule  # engine.md C10, D3

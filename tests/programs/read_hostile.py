@@ -39,7 +39,7 @@ OURS = re.compile(r"/proc/(self/mountinfo|\d+/stat|sys/kernel/random/boot_id)")
 PICKLE = b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x0ctouch PWNED1\x94\x85\x94R\x94."
 ODD = "../../../../etc/passwd".ljust(64, "/")
 DEEP = b'{"v":1,"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-HUGE = b'{"v":1,"at":"x","by":"x","step":null,"prev":null,"epoch":%d,"data":{}}' % 10**400
+HUGE = b'{"v":1,"at":"x","by":"x","step":null,"epoch":%d,"data":{}}' % 10**400
 TOPICS = ("os:system", "__import__", "builtins:eval", "x.os.system", "x.__class__", "x.subprocess:Popen", "x.../../etc")
 
 
@@ -61,7 +61,7 @@ def rows() -> list[hostile.Row]:
     envelope: dict[str, Any] = {"v": 1, "at": "2026-01-01T00:00:00.000000Z", "by": "os:system"}
     envelope |= {"epoch": 0, "step": None}
     first = {"kind": "os:system", "input": payloads(), "title": "__import__('os')", "tags": {"a": "b"}}
-    start = b'{"v":1,"at":"x","by":"x","step":null,"prev":' + hostile.PREV
+    start = b'{"v":1,"at":"x","by":"x","step":null'
     nested = start + b',"epoch":0,"data":' + b'{"a":' * 900 + b"1" + b"}" * 901
     huge = start + b',"epoch":%d,"data":{"n":%d}}' % (10**30, -(10**30))
     odd = {"sha256": ODD, "bytes": -1}

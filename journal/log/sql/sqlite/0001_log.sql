@@ -1,9 +1,31 @@
 -- What is kept for ever: the events, the heads that every append is guarded by, and what can't be derived from events.
 
--- The columns are in the order of runjournal.log.head.Head. Times are UTC text; lease_until and heartbeat_at are
--- seconds since the boot boot_id.
+-- The number of each run, which its events are stored by. Never deleted, so never used again.
+CREATE TABLE run_keys (
+    run INTEGER PRIMARY KEY CHECK (run >= 1),
+    run_id TEXT NOT NULL UNIQUE
+) STRICT;
+
+CREATE TRIGGER run_keys_not_updated BEFORE UPDATE ON run_keys BEGIN
+    SELECT RAISE(ABORT, 'the number of a run is immutable: UPDATE is refused');
+END;
+
+CREATE TRIGGER run_keys_not_deleted BEFORE DELETE ON run_keys BEGIN
+    SELECT RAISE(ABORT, 'the number of a run is immutable: DELETE is refused');
+END;
+
+-- INSERT OR REPLACE deletes without firing a DELETE trigger; an automatic number is -1 here.
+CREATE TRIGGER run_keys_not_replaced BEFORE INSERT ON run_keys
+WHEN EXISTS (SELECT 1 FROM run_keys WHERE run = NEW.run OR run_id = NEW.run_id) BEGIN
+    SELECT RAISE(ABORT, 'the number of a run is immutable: an INSERT over one is refused');
+END;
+
+-- The head of each run. Of a run that is running it is a lower bound: its last event is the head. The columns are in
+-- the order of runjournal.log.head.Head, behind the run's number. Times are UTC text; lease_until and heartbeat_at are seconds
+-- since the boot boot_id.
 CREATE TABLE runs (
-    run_id TEXT NOT NULL PRIMARY KEY,
+    run INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,
     status TEXT NOT NULL,
     kind TEXT NOT NULL,
     title TEXT,
@@ -27,16 +49,17 @@ CREATE TABLE runs (
     pid INTEGER,
     pid_started TEXT,
     cancel_requested TEXT
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- No AUTOINCREMENT: nothing is ever deleted, so max + 1 gives the same positions for less.
 CREATE TABLE events (
     position INTEGER PRIMARY KEY CHECK (position >= 1),
-    run_id TEXT NOT NULL,
+    run INTEGER NOT NULL,
     seq INTEGER NOT NULL CHECK (seq >= 1),
     type TEXT NOT NULL,
+    hash BLOB NOT NULL CHECK (length(hash) = 32),
     body BLOB NOT NULL,
-    UNIQUE (run_id, seq)
+    UNIQUE (run, seq)
 ) STRICT;
 
 CREATE TRIGGER events_not_updated BEFORE UPDATE ON events BEGIN
@@ -47,18 +70,20 @@ CREATE TRIGGER events_not_deleted BEFORE DELETE ON events BEGIN
     SELECT RAISE(ABORT, 'events are immutable: DELETE is refused');
 END;
 
--- A writer that bypasses the guarded append hasn't moved the head.
-CREATE TRIGGER events_covered BEFORE INSERT ON events
-WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.run_id AND head_seq >= NEW.seq) BEGIN
-    SELECT RAISE(ABORT, 'runs.head_seq does not cover this event: INSERT is refused');
+-- An event stands behind the last one of its run and of the store, so that a reader who has seen one has seen all below
+-- it. INSERT OR REPLACE deletes without firing a DELETE trigger: it would need a seq that is taken. An automatic position
+-- is -1 here. The guarded append passes NULL for a run that has moved on.
+CREATE TRIGGER events_in_order BEFORE INSERT ON events
+WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE run = NEW.run)
+    OR NOT EXISTS (SELECT 1 FROM run_keys WHERE run = NEW.run)
+    OR NEW.position <> -1 AND NEW.position IS NOT (SELECT coalesce(max(position), 0) + 1 FROM events) BEGIN
+    SELECT RAISE(ABORT, 'events stand in order: an INSERT anywhere but behind the last one is refused');
 END;
 
--- INSERT OR REPLACE deletes without firing a DELETE trigger, hence the first half. The second half keeps positions
--- rising, so that a reader who has seen one has seen all below it; an automatic position is -1 here.
-CREATE TRIGGER events_not_replaced BEFORE INSERT ON events
-WHEN EXISTS (SELECT 1 FROM events WHERE run_id = NEW.run_id AND seq = NEW.seq)
-    OR NEW.position <> -1 AND NEW.position <= (SELECT max(position) FROM events) BEGIN
-    SELECT RAISE(ABORT, 'events are immutable: an INSERT over one, or behind the last position, is refused');
+-- The head of a run that isn't running is moved first, by the guarded append.
+CREATE TRIGGER events_covered BEFORE INSERT ON events
+WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run = NEW.run AND (status = 'running' OR head_seq >= NEW.seq)) BEGIN
+    SELECT RAISE(ABORT, 'runs.head_seq does not cover this event: INSERT is refused');
 END;
 
 CREATE TABLE blobs (
@@ -78,3 +103,15 @@ CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- What is promised to readers of the log: one row an event. `data` and `ext` are JSON; NULL where a body is none.
+CREATE VIEW log AS
+SELECT
+    run_id, seq, type,
+    json_extract(text, '$.at') AS at, json_extract(text, '$.step') AS step, json_extract(text, '$.data') AS data,
+    json_extract(text, '$.by') AS writer, json_extract(text, '$.epoch') AS epoch, json_extract(text, '$.ext') AS ext,
+    position, lower(hex(hash)) AS hash
+FROM (
+    SELECT *, iif(json_valid(CAST(body AS TEXT)), CAST(body AS TEXT), NULL) AS text
+    FROM events CROSS JOIN run_keys USING (run)
+);
