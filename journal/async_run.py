@@ -79,9 +79,12 @@ class AsyncDriver:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _wake(waiter)
+        ready = list[tuple[int, int, Until, asyncio.Future[None]]]()
         for heap in self._turns.values():
             while heap and (heap[0][3].done() or heap[0][2].ready()):
-                _wake(heapq.heappop(heap)[3])
+                ready.append(heapq.heappop(heap))
+        for _, _, _, waiter in sorted(ready, key=lambda each: each[1]):  # as they came
+            _wake(waiter)
 
     def settle(self) -> None:
         """Wait some turns of the loop, so that whoever was just told something acts on it at once."""
