@@ -242,7 +242,7 @@ def test_a_call_that_was_told_and_settled_is_sent_again():
             judge(call, today(ToolTarget(now)), clocks(journal)).verdict,
         )
         with pytest.raises(CallEnded):
-            journal.append("r", [e.ToolResolved(call_id, 1, "happened", late=True)])
+            journal.append("r", [e.ToolResolved(call_id, 1, "happened")])
         again = journal.retry("r")
         assert "sent" == journal.run(lambda run: run.do("s", now, "bob"), run_id=again)
         (started,) = journal.events(again, types=["tool.started"])
