@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
@@ -30,27 +30,9 @@ from .sameness import known, same
 from .script import Entry, ScriptItem
 from .steps import StepControl
 from .tools import Names, call_key, looking
-from .verdict import Verdict, judge
+from .verdict import LIVE, PERSON, Live, Nobody, Person, Verdict, judge
 
 Ask = tuple[Target, dict[str, Json]]
-
-
-class Live(NamedTuple):
-    """The log's answer to a call: send it."""
-
-
-class Person(NamedTuple):
-    """The log's answer to a call: a person must say first what became of it."""
-
-
-class Nobody(NamedTuple):
-    """The log's answer to a call: the agent is told that nobody knows; `settled`: that is the word."""
-
-    settled: bool
-
-
-LIVE: Final = Live()
-PERSON: Final = Person()
 
 
 class Caller:

@@ -18,7 +18,7 @@ The rules: engine.md H3, V2 and E1.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from runjournal.log.base import Json
 from runjournal.log.clock import parse_timestamp
@@ -29,6 +29,24 @@ from runjournal.projections.calls import Call
 Verdict = Literal["recorded", "run", "hook", "ask", "fail", "tell"]
 UNDECIDED: tuple[Verdict, ...] = ("hook", "ask", "fail", "tell")
 """The verdicts of a call that isn't sent again before a hook or a person has said what became of it."""
+
+
+class Live(NamedTuple):
+    """The log's answer to a call: send it."""
+
+
+class Person(NamedTuple):
+    """The log's answer to a call: a person must say first what became of it."""
+
+
+class Nobody(NamedTuple):
+    """The log's answer to a call: the agent is told that nobody knows; `settled`: that is the word."""
+
+    settled: bool
+
+
+LIVE: Final = Live()
+PERSON: Final = Person()
 
 
 class ToolToday(NamedTuple):
