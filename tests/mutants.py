@@ -135,8 +135,8 @@ TWINS: Final = (
     Mutant(
         "a key is of any tool",
         "Caller.identify",
-        "known not in (None, (target.name, digest))",
-        "known and known[1] != digest",
+        "each not in (None, (target.name, digest))",
+        "each and each[1] != digest",
     ),
     Mutant("a key in flight isn't looked at", "known", "entry.busy.get(call_id),", ""),
     Mutant("a question has the name of a step", "Context._ask", 'f"ask {action}"', "action"),
@@ -173,7 +173,7 @@ TWINS: Final = (
     Mutant(
         "what a step has taken over is not asked for first",
         "Caller._equal",
-        "call_id not in entry.busy and self._same(calls.known[call_id], target, args)",
+        "call_id not in entry.busy and same(self.core, calls.known[call_id], target, args)",
         "False",
     ),
     Mutant(
@@ -751,8 +751,8 @@ OURS: Final = (
     Mutant(
         "a key is of any arguments",
         "Caller.identify",
-        "known not in (None, (target.name, digest))",
-        "known and known[0] != target.name",
+        "each not in (None, (target.name, digest))",
+        "each and each[0] != target.name",
     ),
     Mutant(
         "a key of its own in flight is sent twice by two tasks",
@@ -1552,4 +1552,66 @@ KEPT: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT
+APPENDS: Final = (
+    # The short way of an owner's event, and the chain.
+    Mutant("a cancel goes the short way", "may_go_alone", "draft.type in MOVES", "False", "alone"),
+    Mutant("a blob gets lost on the short way", "may_go_alone", "draft.blobs", "False", "alone"),
+    Mutant(
+        "an effect gets lost on the short way",
+        "has_no_row",
+        "return started and call.policy in EFFECT_FREE and not (call.own_key or call.maybe)",
+        "return True",
+        "effects",
+    ),
+    Mutant(
+        "a state that another event has overtaken is kept",
+        "Appender._alone",
+        "if made:\n    states.drop([key])\nreturn None",
+        "return None",
+        "alone",
+    ),
+    Mutant(
+        "an expectation isn't looked at on the short way",
+        "Appender._alone.decide",
+        "batch.expect not in (None, known.head.head_seq)",
+        "False",
+        "alone",
+    ),
+    Mutant("a word isn't heard on the short way", "States.known", "entry.upto > entry.state.seq", "False", "alone"),
+    Mutant(
+        "a refusal of the short way is appended",
+        "judged",
+        "except (AppendRefused, _LongWayError)",
+        "except ZeroDivisionError",
+        "alone",
+    ),
+    Mutant("what isn't to be is folded on the short way", "folded", "check(state, record)", "pass", "alone"),
+    Mutant("a running run's row is its head", "head_of", "seq is None", "True", "alone"),
+    Mutant(
+        "each append moves the row",
+        "SQLiteTransaction._move_head",
+        'before.status != "running" or not only_moved(before, head)',
+        "True",
+        "alone",
+    ),
+    Mutant(
+        "no append moves the row",
+        "SQLiteTransaction._move_head",
+        'before.status != "running" or not only_moved(before, head)',
+        "False",
+        "alone",
+    ),
+    Mutant("a chain isn't worked out", "verified", "link != stored", "False", "codec"),
+    Mutant("an event that was changed is sound", "ChainAudit.feed", "digest not in hashes", "False", "audit"),
+    Mutant("an unknown field is a fault", "_tolerant", "not unknown", "True", "newer_fields"),
+    Mutant(
+        "an unknown type of ours is somebody's own", "_event", 'event_type.startswith("x.")', "True", "newer_fields"
+    ),
+    # Threads that an interrupt ended.
+    Mutant("a body whose thread is gone is waited for", "_Telling.lost", "not self._told", "False", "engine_faults"),
+    Mutant(
+        "a thread that never began counts as one", "SyncDriver._others", "not each.is_alive()", "False", "engine_faults"
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS
