@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal import Journal, Run, StepFailed, tool
@@ -48,6 +48,7 @@ REQUESTS = st.lists(
 )
 
 
+@settings(max_examples=300)  # its values are long, and no property of the log itself
 @given(REQUESTS)
 def test_a_request_behind_others_is_what_it_is_alone(several: list[Any]) -> None:
     """Whatever was asked before, its hash, its shape, its parts and its value are the same, type for type."""
@@ -251,6 +252,7 @@ def test_messages_are_read_once() -> None:
 KINDS = ["user", "tools", "tool", "blank", "assistant", "system", "results"]
 
 
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(KINDS), max_size=12), st.booleans())
 def test_a_history_that_grows_is_the_history(said: list[str], chat: bool) -> None:
     """Turn after turn the same messages go to the provider as if all were converted at once."""
