@@ -74,11 +74,11 @@ def test_one_statement(tmp_path: Path) -> None:
         assert ["INSERT INTO events"] == statements(journal, lambda: journal.append(R, [NOTE], epoch=1))
         assert ["INSERT INTO events"] == statements(journal, lambda: journal.append(R, [NOTE], epoch=1, expect=4))
         start = e.ToolStarted("c", "t", None, policy="unsafe", read_only=False, on_unknown="ask", attempt=1)
-        assert "BEGIN IMMEDIATE" in statements(journal, lambda: journal.append(R, [start], epoch=1))
-        assert "BEGIN IMMEDIATE" in statements(journal, lambda: journal.append(R, [NOTE, NOTE], epoch=1))
-        assert "BEGIN IMMEDIATE" in statements(journal, lambda: journal.append(R, [NOTE]))
         big = e.MemorySet("k", "x" * 70_000)
-        assert "BEGIN IMMEDIATE" in statements(journal, lambda: journal.append(R, [big], epoch=1))
+        for events in ([start], [NOTE, NOTE], [big], [e.RunCancelRequested("enough", "after_step")]):
+            seen = statements(journal, partial(journal.append, R, events, epoch=1))
+            assert "BEGIN IMMEDIATE" == next(each for each in seen if not each.startswith("PRAGMA"))
+        assert "BEGIN IMMEDIATE" in statements(journal, lambda: journal.append(R, [NOTE]))
         assert ["call_unresolved"] == [each.code for each in audit_store(journal.store)]
 
 
