@@ -28,6 +28,7 @@ from runjournal.log.store import Alone
 from runjournal.looking.audit import audit_store
 from runjournal.projections.state import RunState
 from runjournal.testing import generate
+from runjournal.writing.appender import Appender
 
 R = "r"
 NOTE = e.NoteAdded("x")
@@ -114,6 +115,21 @@ def test_what_another_process_appends_in_between(tmp_path: Path) -> None:
         assert ["INSERT INTO events"] == statements(journal, lambda: journal.append(R, [NOTE], epoch=1))
         assert [1, 2, 3, 4, 5, 6] == [record.seq for record in journal.events(R)]
         assert [] == list(audit_store(journal.store))
+
+
+def test_what_was_folded_for_nothing_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees a state with an event that the guard has refused, not even before the long way begins."""
+    commit, seen = Appender._commit, list[Any]()
+
+    def looking(appender: Appender, *args: Any, **options: Any) -> Any:
+        seen.append(appender.states.known((R, True)))
+        return commit(appender, *args, **options)
+
+    with owned(tmp_path / "runs.db", NOTE) as journal, opened(tmp_path / "runs.db") as other:
+        other.append(R, [e.CostRecorded("1", "USD", "x")])
+        monkeypatch.setattr(Appender, "_commit", looking)
+        journal.append(R, [NOTE], epoch=1)
+    assert [None] == seen
 
 
 def test_a_fenced_owner(tmp_path: Path) -> None:
