@@ -1577,7 +1577,6 @@ APPENDS: Final = (
         "False",
         "alone",
     ),
-    Mutant("a word isn't heard on the short way", "States.known", "entry.upto > entry.state.seq", "False", "alone"),
     Mutant(
         "a refusal of the short way is appended",
         "judged",
