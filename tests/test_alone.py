@@ -182,6 +182,14 @@ def test_refusals_are_those_of_the_long_way(path: Any) -> None:
         assert last + 1 == journal.append(R, [NOTE], epoch=1)[0].seq
 
 
+def test_a_refusal_on_what_is_known_here_is_none_yet(tmp_path: Path) -> None:
+    """What this journal would refuse, and the store's own log allows, is appended: the long way decides."""
+    with owned(tmp_path / "runs.db", NOTE) as journal, opened(tmp_path / "runs.db") as other:
+        first = e.ModelStarted("c", "m", "a" * 64, "b" * 64, 1)
+        other.append(R, [first, e.ModelFailed("c", 1, {"type": "T", "message": "m"}, transient=True)], epoch=1)
+        assert 6 == journal.append(R, [e.ModelStarted("c", "m", "a" * 64, "b" * 64, 2)], epoch=1)[0].seq
+
+
 def test_a_batch_again(path: Any) -> None:
     """Repeating an owner's event that is there already changes nothing, also behind others."""
     with owned(path, NOTE) as journal:
