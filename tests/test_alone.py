@@ -184,7 +184,8 @@ def test_refusals_are_those_of_the_long_way(path: Any) -> None:
 
 def test_a_refusal_on_what_is_known_here_is_none_yet(tmp_path: Path) -> None:
     """What this journal would refuse, and the store's own log allows, is appended: the long way decides."""
-    with owned(tmp_path / "runs.db", NOTE) as journal, opened(tmp_path / "runs.db") as other:
+    step = e.StepStarted(index=0, id="a", name="a", kind="once", entry=1, attempt=1)
+    with owned(tmp_path / "runs.db", step) as journal, opened(tmp_path / "runs.db") as other:
         first = e.ModelStarted("c", "m", "a" * 64, "b" * 64, 1)
         other.append(R, [first, e.ModelFailed("c", 1, {"type": "T", "message": "m"}, transient=True)], epoch=1)
         assert 6 == journal.append(R, [e.ModelStarted("c", "m", "a" * 64, "b" * 64, 2)], epoch=1)[0].seq
