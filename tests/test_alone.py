@@ -85,10 +85,12 @@ def test_one_statement(tmp_path: Path) -> None:
 
 def test_the_row_of_a_running_run_stays(tmp_path: Path) -> None:
     """The head is that of the last event, for all readers; the row is a lower bound until the run is let go of."""
-    with owned(tmp_path / "runs.db", NOTE, NOTE) as journal:
+    with owned(tmp_path / "runs.db", NOTE) as journal:
+        journal.append(R, [NOTE, NOTE], epoch=1)  # the long way
+        journal.append(R, [NOTE])
         last = list(journal.events(R))[-1]
         for head in (journal.head(R), next(iter(journal.runs())), next(iter(journal.runs(since=last.at)))):
-            assert (4, last.hash, last.at) == (head.head_seq, head.head_hash, head.updated_at)
+            assert (6, last.hash, last.at) == (head.head_seq, head.head_hash, head.updated_at)
         row = journal.store.head_row(R)
         assert row is not None
         assert 2 == row.head_seq
