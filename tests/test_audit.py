@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal.journal import Journal
@@ -610,6 +610,7 @@ jsons = st.recursive(
 ).map(orjson.dumps)
 
 
+@settings(max_examples=500)  # an audit each: no property of the log itself
 @given(body=st.binary(max_size=200) | jsons, seq=places, kind=st.none() | st.text(max_size=9))
 def test_garbage(body, seq, kind):
     """A row of any bytes gives findings, never an exception."""
@@ -621,6 +622,7 @@ def test_garbage(body, seq, kind):
     assert [] == [each for each in found if COMMANDS.fullmatch(each.next) is None]
 
 
+@settings(max_examples=500)
 @given(data=st.data(), seq=places)
 def test_any_data(data, seq):
     """A well-linked event whose fields hold anything never stops the audit."""
