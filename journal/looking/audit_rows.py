@@ -81,7 +81,7 @@ def _row(  # noqa: PLR0917 - the columns of a row, in their order
 ) -> IndexRow | Damage:
     """Decode a row, whatever it holds."""
     try:
-        event_hash(run_id, seq, event_type, GENESIS, body)
+        event_hash(run_id, seq, event_type, GENESIS, b"")  # its place alone: the audit of the chain hashes the body
         link = digest.hex()
     except Exception as error:  # noqa: BLE001 - no event of this package can have been there
         return Damage(seq, type(error).__name__)
