@@ -74,11 +74,12 @@ def has_no_row(state: RunState, event: e.Event) -> bool:
     """Return whether an event of INDEXED is known to have no row: it is of a call that may happen twice."""
     if not isinstance(event, e.ToolStarted | e.ToolCompleted | e.ToolFailed):
         return False
+    if isinstance(event, e.ToolStarted) and (event.policy not in EFFECT_FREE or event.own_key):
+        return False
     call = state.calls.known.get(event.call_id)
     if call is None:
-        return isinstance(event, e.ToolStarted) and event.policy in EFFECT_FREE and not event.own_key
-    started = not isinstance(event, e.ToolStarted) or (event.policy in EFFECT_FREE and not event.own_key)
-    return started and call.policy in EFFECT_FREE and not (call.own_key or call.maybe)
+        return isinstance(event, e.ToolStarted)
+    return call.policy in EFFECT_FREE and not (call.own_key or call.maybe)
 
 
 def args_sha256(args: object) -> str:

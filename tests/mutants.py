@@ -1559,7 +1559,7 @@ APPENDS: Final = (
     Mutant(
         "an effect gets lost on the short way",
         "has_no_row",
-        "return started and call.policy in EFFECT_FREE and not (call.own_key or call.maybe)",
+        "return call.policy in EFFECT_FREE and not (call.own_key or call.maybe)",
         "return True",
         "effects",
     ),

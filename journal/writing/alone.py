@@ -8,7 +8,7 @@ every refusal, goes the long way: judged again inside the store's write lock, on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from runjournal.log import events as e
 from runjournal.log.authority import Gate
@@ -22,8 +22,6 @@ from runjournal.projections.state import RunState
 
 from .bounds import BOUNDS
 from .placing import placed
-
-STEPS: Final = frozenset({"step.started", "step.completed", "step.failed", "step.recorded"})
 
 
 class OwnersView(NamedTuple):
@@ -73,7 +71,7 @@ def _give_up(_: object) -> NoReturn:
 
 def may_go_alone(draft: Draft, known: OwnersView) -> bool:
     """Return whether an event of the owner brings nothing but itself: no blob, no index row, no move of the head."""
-    if draft.blobs or draft.type in MOVES or draft.type in STEPS:
+    if draft.blobs or draft.type in MOVES:
         return False
     return draft.type not in index.INDEXED or index.has_no_row(known.state, draft.event)
 

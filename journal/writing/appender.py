@@ -315,8 +315,7 @@ class _Append:
             self._fold(rec)
             records.append(rec)
             rows.append(row)
-            if draft.type == "tool.started" and not draft.ext:
-                self.starts[rec.seq] = draft.data
+            self.starts |= alone.starts_of(rec, draft)
             blobs.update(draft.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
