@@ -5,11 +5,11 @@ What was sent can be sent again, and a question that was answered may not be ask
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from runjournal.log import events as e
-from runjournal.log.base import Json
+from runjournal.log.base import Json, RecordedEvent
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.writing import folding
 
@@ -53,24 +53,20 @@ class GivenAnswer(NamedTuple):
 def answers_to(log: Logbook, run_id: str) -> list[GivenAnswer]:
     """Return what people have answered a run and those of its line before it, in the order of the questions."""
     found: dict[str, GivenAnswer] = {}
-    for member in naming.members(log.store, run_id):
-        step = ""
-        for record in log.events(member, types=_ASKING):
-            match record.event:
-                case e.StepStarted(id=step):
-                    continue
-                case e.ApprovalRequested() as asked:
-                    found[asked.approval_id] = GivenAnswer(
-                        member, record.seq, step, asked.approval_id, asked.action, asked.args, "", None, "", ""
+    for record, step in _told(log, run_id, _ASKING):
+        match record.event:
+            case e.ApprovalRequested() as asked:
+                found[asked.approval_id] = GivenAnswer(
+                    record.run_id, record.seq, step, asked.approval_id, asked.action, asked.args, "", None, "", ""
+                )
+            case e.ApprovalResolved() as said if said.approval_id in found:
+                if not found[said.approval_id].decision:
+                    edited = said.args if said.decision == "edited" else None
+                    found[said.approval_id] = found[said.approval_id]._replace(
+                        decision=said.decision, edited=edited, note=said.note or "", at=record.at
                     )
-                case e.ApprovalResolved() as said if said.approval_id in found:
-                    if not found[said.approval_id].decision:
-                        edited = said.args if said.decision == "edited" else None
-                        found[said.approval_id] = found[said.approval_id]._replace(
-                            decision=said.decision, edited=edited, note=said.note or "", at=record.at
-                        )
-                case _:
-                    pass
+            case _:
+                pass
     return [each for each in found.values() if each.decision in ("approved", "rejected", "edited")]
 
 
@@ -97,36 +93,41 @@ def sent_by(log: Logbook, run_id: str) -> list[SentCall]:
     """
     found: dict[str, SentCall] = {}
     maybe: dict[str, set[int]] = {}
-    for member in naming.members(log.store, run_id):
-        step = ""
-        for record in log.events(member, types=_TYPES):
-            match record.event:
-                case e.StepStarted(id=step):
-                    continue
-                case e.ToolStarted() as call if call.policy not in EFFECT_FREE:
-                    attempts = maybe.setdefault(call.call_id, set())
-                    if call.policy not in REPEATABLE:  # a transaction that has no end did nothing
-                        attempts.add(call.attempt)
-                    mine = SentCall(
-                        member, record.seq, step, call.call_id, call.tool, call.args, record.at, known=False
-                    )
-                    found.setdefault(call.call_id, mine)
-                case e.ToolCompleted() as end if end.call_id in found:
-                    found[end.call_id] = found[end.call_id]._replace(known=True)
-                case e.ToolFailed(did_not_happen=True) as end:
-                    maybe.get(end.call_id, set()).discard(end.attempt)
-                case e.ToolResolved() as word if word.call_id in found:
-                    if word.outcome == "happened":
-                        found[word.call_id] = found[word.call_id]._replace(known=True)
-                    elif word.outcome in ("did_not_happen", "retry"):
-                        kept = {
-                            n for n in maybe[word.call_id] if (n != word.attempt if word.late else n > word.attempt)
-                        }
-                        maybe[word.call_id] = kept
-                case _:
-                    pass
+    for record, step in _told(log, run_id, _SENDING):
+        match record.event:
+            case e.ToolStarted() as call if call.policy not in EFFECT_FREE:
+                attempts = maybe.setdefault(call.call_id, set())
+                if call.policy not in REPEATABLE:  # a transaction that has no end did nothing
+                    attempts.add(call.attempt)
+                mine = SentCall(
+                    record.run_id, record.seq, step, call.call_id, call.tool, call.args, record.at, known=False
+                )
+                found.setdefault(call.call_id, mine)
+            case e.ToolCompleted() as end if end.call_id in found:
+                found[end.call_id] = found[end.call_id]._replace(known=True)
+            case e.ToolFailed(did_not_happen=True) as end:
+                maybe.get(end.call_id, set()).discard(end.attempt)
+            case e.ToolResolved() as word if word.call_id in found:
+                if word.outcome == "happened":
+                    found[word.call_id] = found[word.call_id]._replace(known=True)
+                elif word.outcome in ("did_not_happen", "retry"):
+                    kept = {n for n in maybe[word.call_id] if (n != word.attempt if word.late else n > word.attempt)}
+                    maybe[word.call_id] = kept
+            case _:
+                pass
     return [call for call_id, call in found.items() if call.known or maybe[call_id]]
 
 
-_ASKING = ("step.started", "approval.requested", "approval.resolved")
-_TYPES = ("step.started", "tool.started", "tool.completed", "tool.failed", "tool.resolved")
+def _told(log: Logbook, run_id: str, types: tuple[str, ...]) -> Iterator[tuple[RecordedEvent, str]]:
+    """Yield the events of a run and of its line before it, of these types, each with the id of the step it came in."""
+    for member in naming.members(log.store, run_id):
+        step = ""
+        for record in log.events(member, types=("step.started", *types)):
+            if isinstance(record.event, e.StepStarted):
+                step = record.event.id
+            else:
+                yield record, step
+
+
+_ASKING = ("approval.requested", "approval.resolved")
+_SENDING = ("tool.started", "tool.completed", "tool.failed", "tool.resolved")

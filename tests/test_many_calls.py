@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -33,9 +33,10 @@ async def look_async(n: int) -> int:
     return n
 
 
-def calls_of(work: Callable[[], Any]) -> int:
-    """Return how often anything was called, with what the loops inside it look at."""
-    found = 0
+@contextmanager
+def counted(told: list[int]) -> Generator[None]:
+    """Add to `told` how often anything is called meanwhile, with what the loops inside it look at."""
+    before, found = sys.getprofile(), 0
 
     def count(frame: Any, event: str, arg: object) -> None:
         nonlocal found
@@ -43,10 +44,10 @@ def calls_of(work: Callable[[], Any]) -> int:
 
     sys.setprofile(count)
     try:
-        work()
+        yield
     finally:
-        sys.setprofile(None)
-    return found
+        sys.setprofile(before)
+    told.append(found)
 
 
 def one_by_one(count: int, make: Callable[[int], Any]) -> int:
@@ -55,7 +56,9 @@ def one_by_one(count: int, make: Callable[[int], Any]) -> int:
 
     def agent(run: Run) -> None:
         with run.step("s"):
-            told.append(calls_of(lambda: [make(n) for n in range(count)]))
+            with counted(told):
+                for n in range(count):
+                    make(n)
             raise Died
 
     with Journal.open("memory:") as journal:
@@ -71,19 +74,8 @@ def together(count: int) -> int:
 
     async def agent(run: AsyncRun) -> None:
         async with run.step("s"):
-            before = sys.getprofile()
-            found = 0
-
-            def counted(frame: Any, event: str, arg: object) -> None:
-                nonlocal found
-                found += event in ("call", "c_call")
-
-            sys.setprofile(counted)
-            try:
+            with counted(told):
                 await asyncio.gather(*(look_async(n) for n in range(count)))
-            finally:
-                sys.setprofile(before)
-            told.append(found)
             raise Died
 
     async def main() -> None:

@@ -2623,33 +2623,40 @@ def test_what_was_not_heard_is_told_once(m: Any) -> None:
         assert (["by hand", "sent", "sent"] if asks_again else ["not asked", "by hand", "sent"]) == output
 
 
+def or_unknown(m: Any, call: Any, run: Any) -> str:
+    """Return what a call comes to, or that the agent was told that nobody knows."""
+    try:
+        return str(call(run))
+    except m.CallOutcomeUnknown:
+        return "unknown"
+
+
+def crashed_and_spoken_of(m: Any, lab: Any, where: str, nth: int) -> None:
+    """Let a process die at a place, and a person say of each call of which nobody knows that it has happened."""
+    crash_at(lab, where, nth)
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", where)
+    for id in lab.store.state("r").unresolved():
+        lab.journal.resolve("r", id, "happened", "by hand")
+
+
 @rule  # engine.md H1
 def test_what_was_told_stays_told_when_its_result_is_told_later(m: Any) -> None:
     """Told that nobody knows, then what a person says: so it is told again in each later entry of the step."""
     heard: list[list[str]] = []
 
-    def ask(run: Any) -> None:
-        try:
-            heard[-1].append(call(run))
-        except m.CallOutcomeUnknown:
-            heard[-1].append("unknown")
-
     def body(run: Any) -> Any:
         heard.append([])
-        ask(run)
+        heard[-1].append(or_unknown(m, call, run))
         use(run, lab, "idempotent", 2)
-        ask(run)
+        heard[-1].append(or_unknown(m, call, run))
         return heard[-1]
 
     lab = bench(m, lambda run: run.do("a", lambda: body(run)), {("unsafe", 1): ["lost"]})
     call = sent(lab, on_unknown="fail")
     for where, nth in (("before effect", 2), ("before step.completed", 1)):
-        crash_at(lab, where, nth)
-        with suppress(m.Crash):
-            lab.journal.run(lab.agent, "r")
-        lab.died("r", where)
-        for id in lab.store.state("r").unresolved():
-            lab.journal.resolve("r", id, "happened", "by hand")
+        crashed_and_spoken_of(m, lab, where, nth)
     assert {"output": ["unknown", "by hand"]} == lab.serve().output
     assert [["unknown"], *[["unknown", "by hand"]] * 2] == heard
 
@@ -2659,18 +2666,12 @@ def test_equal_calls_of_a_step_keep_their_order(m: Any) -> None:
     """What a step hears late of a call of its own doesn't put that before an elder equal one, after any crash."""
     heard: list[list[str]] = []
 
-    def ask(run: Any) -> None:
-        try:
-            heard[-1].append(call(run))
-        except m.CallOutcomeUnknown:
-            heard[-1].append("unknown")
-
     def body(run: Any) -> Any:
         heard.append([])
-        ask(run)
-        ask(run)
+        heard[-1].append(or_unknown(m, call, run))
+        heard[-1].append(or_unknown(m, call, run))
         use(run, lab, "idempotent", 2)
-        ask(run)
+        heard[-1].append(or_unknown(m, call, run))
         return heard[-1]
 
     ends = ["ok", "lost"]
@@ -2679,12 +2680,7 @@ def test_equal_calls_of_a_step_keep_their_order(m: Any) -> None:
     lab.result = lambda policy, args, key: "sent"  # type: ignore[method-assign]
     lab.nature = lambda tool, x, n: "ok" if tool == "idempotent" else ends.pop(0)  # type: ignore[method-assign]
     for where, nth in (("before effect", 3), ("before step.completed", 1)):
-        crash_at(lab, where, nth)
-        with suppress(m.Crash):
-            lab.journal.run(lab.agent, "r")
-        lab.died("r", where)
-        for id in lab.store.state("r").unresolved():
-            lab.journal.resolve("r", id, "happened", "by hand")
+        crashed_and_spoken_of(m, lab, where, nth)
     assert {"output": ["sent", "unknown", "by hand"]} == lab.serve().output
     assert [["sent", "unknown"], *[["sent", "unknown", "by hand"]] * 2] == heard
 
