@@ -1553,6 +1553,60 @@ KEPT: Final = (
 )
 
 APPENDS: Final = (
+    # Appends that share a commit.
+    Mutant("a refusal ends its whole group", "GroupCommit._judge", "tx.written != written", "True", "group"),
+    Mutant(
+        "a group that was written to in part is committed",
+        "GroupCommit._judge",
+        "raise _BrokenError from error",
+        "pass",
+        "group",
+    ),
+    Mutant("what a failed commit had folded is gone on from", "GroupCommit._failed", "group.undo()", "pass", "group"),
+    Mutant(
+        "what waits behind a failed commit goes on",
+        "GroupCommit._failed",
+        "waiting.work.run_id in runs",
+        "False",
+        "group",
+    ),
+    Mutant("all hear of a failed commit by one error", "_Group.tell", "again(error)", "error", "group"),
+    Mutant(
+        "an append that was given up is made",
+        "GroupCommit._taken_back.take_back",
+        "self._line.remove(waiting)",
+        "pass",
+        "group",
+    ),
+    Mutant(
+        "a relaxed commit takes a durable append",
+        "GroupCommit._next",
+        "first.work.durable and not durable",
+        "False",
+        "group",
+    ),
+    Mutant(
+        "verbs of a run come between an append and what it means",
+        "AsyncDriver.taken",
+        "self._holder is not None",
+        "False",
+        "late_commits",
+    ),
+    Mutant("a cancel gets lost in an append", "AsyncDriver._absorb", "cancelled is not None", "False", "late_commits"),
+    Mutant(
+        "a checkpoint is due on the short way, and not kept",
+        "Appender._short",
+        "states.is_due(key, draft.type)",
+        "False",
+        "checkpoints",
+    ),
+    Mutant(
+        "who has waited longer looks less often",
+        "pause_s",
+        "1 - waited_s / lock_patience_s",
+        "waited_s / lock_patience_s",
+        "group",
+    ),
     # The short way of an owner's event, and the chain.
     Mutant("a cancel goes the short way", "may_go_alone", "draft.type in MOVES", "False", "alone"),
     Mutant("a blob gets lost on the short way", "may_go_alone", "draft.blobs", "False", "alone"),
@@ -1566,13 +1620,13 @@ APPENDS: Final = (
     Mutant(
         "a state that another event has overtaken is kept",
         "Appender._alone",
-        "if made:\n    states.drop([key])\nreturn None",
+        "if made:\n    self.states.drop([made[0].key])\nreturn None",
         "return None",
         "alone",
     ),
     Mutant(
         "an expectation isn't looked at on the short way",
-        "Appender._alone.decide",
+        "Appender._short",
         "batch.expect not in (None, known.head.head_seq)",
         "False",
         "alone",

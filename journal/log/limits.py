@@ -41,12 +41,26 @@ read_page_events_max: Final = 512
 """Events read at a time; no read transaction stays open between two pages."""
 read_page_heads_max: Final = 200
 """Rows of a listing read at a time."""
+group_appends_max: Final = 256
+"""Appends of several threads or tasks that share a commit; those behind them wait for the next one."""
+group_woken_max: Final = 16
+"""Tasks that are told in one turn of their loop that their append is committed; the others hear in the next ones."""
+group_gather_s: Final = 0.05
+"""How long the first append of a loop waits at most for others that come in the next turns, to share a commit."""
+committer_idle_s: Final = 1.0
+"""How long the thread that commits for several others waits for another append; then it ends, until one comes."""
 transaction_s_max: Final = 2.0
 """How long the body of a transactional tool may take: less than busy_wait_s, for it holds the write lock."""
 overdue_look_steps: Final = 10_000
 """Steps of SQLite's machine, in a statement of a transactional tool, between two looks at `transaction_s_max`."""
 busy_wait_s: Final = 10.0
 """How long a writer waits for another process's write lock before it is `StoreBusy`."""
+lock_look_first_s: Final = 0.004
+"""Between two looks of a writer whether another process has let go of the write lock, at first."""
+lock_look_last_s: Final = 0.0003
+"""The same once it has waited for lock_patience_s: it comes before those that have waited less."""
+lock_patience_s: Final = 0.1
+"""How long it takes until a waiting writer looks as often as it ever does."""
 follow_poll_s: Final = 0.05
 """How often a follower looks for a change."""
 wal_size_limit_bytes: Final = 64 * 1024 * 1024

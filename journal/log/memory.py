@@ -158,6 +158,7 @@ class _Transaction(_Reads):
         self.recorder = recorder
         self.changes: _Tables = {name: {} for name in STATE}
         self.events: list[StoredEvent] = []
+        self.checkpoints: list[tuple[Checkpoint, int]] = []
         self.after = recorder.max_notification_id() or 0
         self.ended = False
 
@@ -241,8 +242,20 @@ class _Transaction(_Reads):
         if self._row(table, key) is None:
             self.changes[table][key] = row
 
+    def append_alone(self, alone: Alone) -> int | None:
+        """Return None: nothing is shorter than `write` here."""
+        self._open()
+        return None
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a checkpoint in this commit."""
+        self._open()
+        self.checkpoints.append((checkpoint, keep))
+
     def commit(self) -> None:
         """Move all changes into the tables; called again after an interrupt, it ends the same."""
+        for checkpoint, keep in self.checkpoints:
+            _keep(self.tables["checkpoints"], checkpoint, keep)
         if self.events:
             self.recorder.put(self.after, self.events)
         for name, changes in self.changes.items():
@@ -263,6 +276,17 @@ def _decoded_at(alone: Alone) -> str:
     return decode(alone.run_id, seq, 0, kind, body, digest).at
 
 
+def _keep(table: dict[_Key, Any], checkpoint: Checkpoint, keep: int) -> None:
+    """Keep a checkpoint, and drop all but the newest `keep` of its projection in the run, and the last of a stretch."""
+    table[checkpoint[:3]] = checkpoint
+    whose = (checkpoint.run_id, checkpoint.projection)
+    mine = sorted((key for key, each in table.items() if (each.run_id, each.projection) == whose), reverse=True)
+    last = {key[1] // checkpoint_stretch_events: key for key in reversed(mine)}
+    for key in mine[keep:]:
+        if key not in last.values():
+            del table[key]
+
+
 def _decided(tx: _Transaction, decide: Callable[[Transaction], T]) -> T:
     """What is decided in a transaction, which nobody uses any more then."""
     try:
@@ -275,6 +299,8 @@ class MemoryStore(_Reads):
     """A store in memory. Safe to share between threads; `durable` and `relaxed` are the same here."""
 
     url = "memory:"
+    sharing = None
+    """A commit waits for nothing here."""
 
     def __init__(self, *, clock: Clock) -> None:
         self.clock = clock
@@ -360,14 +386,7 @@ class MemoryStore(_Reads):
 
         def save() -> None:
             self._check()
-            table = self._tables["checkpoints"]
-            table[checkpoint[:3]] = checkpoint
-            whose = (checkpoint.run_id, checkpoint.projection)
-            mine = sorted((key for key, each in table.items() if (each.run_id, each.projection) == whose), reverse=True)
-            last = {key[1] // checkpoint_stretch_events: key for key in reversed(mine)}
-            for key in mine[keep:]:
-                if key not in last.values():
-                    del table[key]
+            _keep(self._tables["checkpoints"], checkpoint, keep)
 
         hold(self._lock, save)
 

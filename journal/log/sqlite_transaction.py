@@ -11,13 +11,15 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
+from . import sqlite_checkpoints as checkpoints
+from . import sqlite_single
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
 from .sqlite_parts import restore
 from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, head_of
-from .store import Write
+from .store import Alone, Checkpoint, Write
 from .tables import ALL, DERIVED
 
 T = TypeVar("T")
@@ -61,6 +63,9 @@ class SQLiteTransaction(SQLiteReads):
         self._path = path
         self._connection = connection
         self._began_s = time.monotonic()
+        self._blobs_of: set[str] = set()
+        self.written = 0
+        """How many times it was written to: who raises before has changed nothing."""
         self.failed: BaseException | None = None
 
     def check(self) -> None:
@@ -100,6 +105,9 @@ class SQLiteTransaction(SQLiteReads):
         if self.failed is not None:
             raise self.failed
         write.check()
+        self.written += 1
+        if write.blobs:
+            self._blobs_of.add(write.head.run_id)
         try:
             run = self._move_head(write.before, write.head)
             # Nobody else inserts between two rows, because this transaction holds the file's only write lock.
@@ -119,6 +127,36 @@ class SQLiteTransaction(SQLiteReads):
             self.failed = error
             raise
         return list(range(end - len(write.events), end))
+
+    def append_alone(self, alone: Alone) -> int | None:
+        """Append one event of an owner; return its position, or None, and nothing written, if its run has moved on."""
+        if self.failed is not None:
+            raise self.failed
+        try:
+            position = sqlite_single.append(self._connection, alone)
+        except apsw.Error as error:
+            self.failed = translate(error, self._path)
+            raise self.failed from error
+        except BaseException as error:
+            self.failed = error
+            raise
+        self.written += position is not None
+        return position
+
+    def settled(self, run_id: str) -> bool:
+        """Return whether all that this transaction wrote of a run can be read through it: it added no blob to it."""
+        return run_id not in self._blobs_of
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a checkpoint in this commit. Raises StoreError; unless SQLite rolled back, the transaction goes on."""
+        self.check()
+        try:
+            checkpoints.save(self._connection, checkpoint, keep)
+        except apsw.Error as error:
+            translation = translate(error, self._path)
+            if not self._connection.in_transaction:
+                self.failed = translation
+            raise translation from error
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement of a transactional tool on its tables; return its rows.

@@ -200,6 +200,10 @@ class Transaction(Reading, Protocol):
         """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         ...
 
+    def append_alone(self, alone: Alone) -> int | None:
+        """Append one event of an owner; return its position, or None, and nothing written, if `write` has to do it."""
+        ...
+
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement on the user's own tables, for a transactional tool; return its rows.
 
@@ -215,6 +219,13 @@ class Transaction(Reading, Protocol):
         """
         ...
 
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a checkpoint as `Store.save_checkpoint` does, in this commit.
+
+        Raises StoreError if it can't be kept; unless the whole transaction fails by that, it goes on without.
+        """
+        ...
+
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
 
@@ -224,11 +235,79 @@ class Transaction(Reading, Protocol):
         ...
 
 
+class SharedTransaction(Transaction, Protocol):
+    """A write transaction that several appends share.
+
+    `written` counts what was written; `failed` is the error that made it unusable.
+    """
+
+    written: int
+    failed: BaseException | None
+
+    def settled(self, run_id: str) -> bool:
+        """Return whether all that this transaction wrote of a run can be read through it: it added no blob to it."""
+        ...
+
+
+class SharedWork(Protocol):
+    """An append that may share its commit with others: it reads and writes through the transaction alone."""
+
+    @property
+    def run_id(self) -> str:
+        """Return the run that it appends to."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Return whether its commit waits for the disk."""
+        ...
+
+    def decide(self, tx: SharedTransaction) -> None:
+        """Judge, then write. It may be called again, in another transaction, after `undo`."""
+        ...
+
+    def undo(self) -> None:
+        """Forget what `decide` has changed outside the store: nothing of it was written, or nobody knows."""
+        ...
+
+    def over(self, error: BaseException | None) -> None:
+        """Hear once how it ended, in the committer's thread, with no lock held: committed, or by this error."""
+        ...
+
+
+class Sharing(Protocol):
+    """Where a store takes appends that may share a commit, in the order in which they come."""
+
+    def crowded(self, *, durable: bool) -> bool:
+        """Return whether an append should come here, for others are before it; else it goes by itself at once."""
+        ...
+
+    def add(self, work: SharedWork) -> None:
+        """Take an append; its `over` will be called some time after a `wake`. Raises StoreClosed, UsedAfterFork."""
+        ...
+
+    def wake(self) -> None:
+        """Let those begin that were taken."""
+        ...
+
+    def wait(self, work: SharedWork, heard: Callable[[float], bool]) -> None:
+        """Take an append, and wait for its end, which `heard(seconds)` says.
+
+        Raises StoreBusy if it hasn't begun in time. An interrupt takes it back if it hasn't begun, else waits for it.
+        """
+        ...
+
+
 class Store(Reading, Protocol):
     """A store of runs. Safe to share between threads, never across a fork."""
 
     url: str
     clock: Clock
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """Return where appends go that may share a commit; None if a commit waits for nothing."""
+        ...
 
     def index_stale(self) -> bool:
         """Return whether the index tables wait for a `reindex`: after a migration that made them."""

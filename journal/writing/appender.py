@@ -5,6 +5,7 @@ What was read there is what is replaced, so that an append either stands behind 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,16 +26,19 @@ from runjournal.log.errors import (
     TooLarge,
     WrongExpectation,
 )
+from runjournal.log.guard import Signal
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
     states_cached_max,
+    thread_look_s,
 )
-from runjournal.log.store import Alone, Checkpoint, Import, Store, Transaction, Write
+from runjournal.log.store import Alone, Import, SharedTransaction, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
-from . import alone, folding
+from . import alone as alone_way
+from . import checkpoints, folding
 from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy
 from .placing import placed
@@ -62,6 +66,9 @@ class Appender:
     `owned(run_id)` says whether the run is this journal's.
     """
 
+    shares = True
+    """Whether an append may share its commit with those of others."""
+
     def __init__(
         self,
         store: Store,
@@ -77,56 +84,109 @@ class Appender:
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
         """Append all of these batches or nothing; return the records of each. Raises what `Journal.append` says."""
+        durable = self._checked(batches)
+        batch, sharing = batches[0], self.store.sharing
+        if sharing is not None and self.shares and sharing.crowded(durable=durable) and _may_share(batches):
+            work = SharedAppend(self, batch, durable=durable)
+            try:
+                sharing.wait(work, work.heard)
+            except BaseException:
+                self.states.free()
+                raise
+            return [work.outcome()]
+        if len(batches) == 1 and _is_single(batch):
+            alone = self._alone(batch, durable=durable)
+            if alone is not None:
+                return [[alone]]
+        return self._commit(batches, durable=durable)
+
+    def submit(self, batch: Batch, told: Callable[[SharedAppend], None]) -> bool:
+        """Take an append of the owner that shares its commit with others; return False if it has to be made at once.
+
+        `told` hears of its end, in another thread, some time after a `wake`. Raises what is wrong with the batch,
+        StoreClosed.
+        """
+        sharing = self.store.sharing
+        if sharing is None or not _may_share((batch,)):
+            return False
+        work = SharedAppend(self, batch, durable=self._checked((batch,)), told=told)
+        self.states.fly(batch.run_id, work.settle)
+        try:
+            sharing.add(work)
+        except BaseException:
+            self.states.fly(batch.run_id, None)
+            raise
+        return True
+
+    def wake(self) -> None:
+        """Let the commit begin that takes what was submitted."""
+        if (sharing := self.store.sharing) is not None:
+            sharing.wake()
+
+    def _checked(self, batches: tuple[Batch, ...]) -> bool:
+        """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge."""
         durable = False
         for batch in batches:
             if not 0 < len(batch.drafts) <= append_batch_events_max:
                 _check_size(batch)
             for draft in batch.drafts:
                 durable = durable or e.is_durable(draft.event)
-        batch = batches[0]
-        if batch.epoch and len(batches) == len(batch.drafts) == 1 and batch.imported is None:
-            alone = self._alone(batch, durable=durable)
-            if alone is not None:
-                return [[alone]]
-        return self._commit(batches, durable=durable)
+        return durable
+
+    def judge(self, tx: SharedTransaction, work: SharedAppend) -> list[RecordedEvent]:
+        """Append in a transaction that others share."""
+        appends: list[_Append | _Short] = []
+        try:
+            return self._decided(tx, (work.batch,), appends, work.warnings)[0]
+        finally:
+            work.keys = [key for append in appends for key in append.states()]
+
+    def _short(self, batch: Batch) -> _Short | None:
+        """Judge and fold one event of an owner by what is known of its run; None if it has to go the long way."""
+        key, states, epoch = (batch.run_id, True), self.states, batch.epoch
+        known, draft = states.known(key), batch.drafts[0]
+        if known is None or not known.current or known.head.epoch != epoch:
+            return None
+        if batch.expect not in (None, known.head.head_seq) or not alone_way.may_go_alone(draft, known):
+            return None
+        if states.is_due(key, draft.type):
+            return None
+        judged = alone_way.judged(draft, known, epoch, self.now)
+        if judged is None:
+            return None
+        record, row, draft = judged
+        short = _Short(key, Alone(batch.run_id, known.head, row), record, draft)
+        try:
+            short.known = alone_way.folded(record, known)
+        except BaseException:
+            states.drop([key])
+            raise
+        return short
 
     def _alone(self, batch: Batch, *, durable: bool) -> RecordedEvent | None:
         """Append one event of an owner the short way; None, and nothing is written, if it has to go the long one."""
-        key, states, epoch = (batch.run_id, True), self.states, batch.epoch
-        made: list[tuple[RecordedEvent, Draft, alone.OwnersView]] = []
+        made: list[_Short] = []
 
         def decide() -> Alone | None:
-            known, draft = states.known(key), batch.drafts[0]
-            if known is None or not known.current or known.head.epoch != epoch:
+            short = self._short(batch)
+            if short is None:
                 return None
-            if batch.expect not in (None, known.head.head_seq) or not alone.may_go_alone(draft, known):
-                return None
-            judged = alone.judged(draft, known, epoch, self.now)
-            if judged is None:
-                return None
-            record, row, draft = judged
-            made.append((record, draft, known))
-            made[0] = record, draft, alone.folded(record, known)
-            return Alone(batch.run_id, known.head, row)
+            made.append(short)
+            return short.alone
 
         position: int | None = None
         try:
             position = self.store.append_alone(decide, durable=durable)
             if position is None:
                 if made:  # it was folded in, and another event has come before it
-                    states.drop([key])
+                    self.states.drop([made[0].key])
                 return None
-            record, draft, known = made[0]
-            record = record._replace(position=position)
-            states.keep(key, known.state, alone.starts_of(record, draft), known.head)
-            for due in states.due(key, [record]):
-                states.save(*due)
+            return made[0].kept(self.states, position)
         except BaseException:
-            states.free()
-            if position is None and made:
-                states.drop([key])
+            self.states.free()
+            if position is None:
+                self.states.drop([(batch.run_id, True)])
             raise
-        return record
 
     def append_stream(self, batches: Iterable[Batch]) -> dict[str, int]:
         """Append all of these batches or nothing, each as it comes; return how many events each run got.
@@ -139,7 +199,8 @@ class Appender:
         if first is None:
             return {}
         added: dict[str, int] = {}
-        sealed: deque[tuple[Key, RunState, Checkpoint]] = deque(maxlen=states_cached_max)
+        ended: deque[tuple[Key, RecordedEvent]] = deque(maxlen=states_cached_max)
+        told: list[str] = []
 
         def decide(tx: Transaction) -> None:
             newest: tuple[Key, RecordedEvent] | None = None
@@ -149,12 +210,14 @@ class Appender:
                     append = _Append(self, tx, batch)
                     added.setdefault(batch.run_id, 0)
                     if newest is not None and newest[0] != append.key:
-                        sealed.extend(self.states.due(newest[0], [newest[1]]))
+                        ended.append(newest)
                     records = append.run()
                     added[batch.run_id] += len(records)
                     newest = append.key, records[-1]
                 if newest is not None:
-                    sealed.extend(self.states.due(newest[0], [newest[1]]))
+                    ended.append(newest)
+                for key, record in ended:
+                    told.extend(self.states.keep_due(tx, key, [record]))
             except BaseException:
                 self.states.drop((run_id, False) for run_id in added)
                 raise
@@ -164,8 +227,8 @@ class Appender:
         except BaseException:
             self.states.drop((run_id, False) for run_id in added)
             raise
-        for key, state, checkpoint in sealed:
-            self.states.save(key, state, checkpoint)
+        for text in told:
+            checkpoints.warn(text)
         return added
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
@@ -181,38 +244,59 @@ class Appender:
     def _commit(
         self, made: Iterable[Batch] | Callable[[Transaction], Iterable[Batch]], *, durable: bool
     ) -> list[list[RecordedEvent]]:
-        appends: list[_Append] = []
-        sealed: list[tuple[Key, RunState, Checkpoint]] = []
+        appends: list[_Append | _Short] = []
+        told: list[str] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
-            done: list[list[RecordedEvent]] = []
             try:
-                for batch in made(tx) if callable(made) else made:
-                    appends.append(_Append(self, tx, batch))
-                    done.append(appends[-1].run())
-                for append, records in zip(appends, done, strict=True):  # here nobody else folds on
-                    sealed.extend(self.states.due(append.key, records))
+                return self._decided(tx, made(tx) if callable(made) else made, appends, told)
             except BaseException:
                 self.states.drop(
                     key for append in appends for key in append.states()
                 )  # before anybody goes on from there
                 raise
-            return done
 
         appended: list[list[RecordedEvent]] | None = None
         try:
             appended = self.store.transact(decide, durable=durable)
             for append, records in zip(appends, appended, strict=True):
-                if not append.key[1] and any(rec.type == "tool.resolved" for rec in records):
-                    self.states.note_word(append.key[0], records[-1].seq)
-            for key, state, checkpoint in sealed:
-                self.states.save(key, state, checkpoint)
+                self.note_words(append.key, records)
+            for text in told:
+                checkpoints.warn(text)
         except BaseException:
             self.states.free()
             if appended is None:
                 self.states.drop(key for append in appends for key in append.states())
             raise
         return appended
+
+    def _decided(
+        self, tx: Transaction, batches: Iterable[Batch], appends: list[_Append | _Short], told: list[str]
+    ) -> list[list[RecordedEvent]]:
+        """Judge, fold and write batches, and the checkpoints that they make due; note the `appends`, and warnings.
+
+        An owner's event that brings nothing but itself goes the short way here, too.
+        """
+        done: list[list[RecordedEvent]] = []
+        for batch in batches:
+            if _is_single(batch) and (short := self._short(batch)) is not None:
+                appends.append(short)
+                if (position := tx.append_alone(short.alone)) is not None:
+                    done.append([short.kept(self.states, position)])
+                    continue
+                self.states.drop([short.key])
+                appends.pop()
+            append = _Append(self, tx, batch)
+            appends.append(append)
+            done.append(append.run())
+        for each, records in zip(appends, done, strict=True):  # here nobody else folds on
+            told.extend(self.states.keep_due(tx, each.key, records))
+        return done
+
+    def note_words(self, key: Key, records: list[RecordedEvent]) -> None:
+        """Note what others have said of a call of the owner's, who must see it at once."""
+        if not key[1] and any(rec.type == "tool.resolved" for rec in records):
+            self.states.note_word(key[0], records[-1].seq)
 
     def now(self) -> str:
         """Return the time of the wall clock, as events hold it."""
@@ -225,6 +309,112 @@ class Appender:
     def boottime_s(self) -> float:
         """Return the seconds since boot, where leases begin."""
         return self._clock.boottime_s()
+
+
+class _Short:
+    """An event of an owner that goes the short way: judged, and folded into what is known of its run."""
+
+    def __init__(self, key: Key, alone: Alone, record: RecordedEvent, draft: Draft) -> None:
+        self.key = key
+        self.alone = alone
+        self.known: alone_way.OwnersView
+        self._record = record
+        self._draft = draft
+
+    def states(self) -> list[Key]:
+        """Return the state that it has folded on."""
+        return [self.key]
+
+    def kept(self, states: States, position: int) -> RecordedEvent:
+        """Keep what is known now; return the record, at its position."""
+        record = self._record._replace(position=position)
+        states.keep(self.key, self.known.state, alone_way.starts_of(record, self._draft), self.known.head)
+        return record
+
+
+class SharedAppend:
+    """An append that shares its commit with others, see `SharedWork`. `told` hears of its end, in another thread."""
+
+    def __init__(
+        self, appender: Appender, batch: Batch, *, durable: bool, told: Callable[[SharedAppend], None] | None = None
+    ) -> None:
+        self.batch = batch
+        self.durable = durable
+        self.keys: list[Key] = []
+        self.warnings: list[str] = []
+        self._appender = appender
+        self._told = told
+        self._records: list[RecordedEvent] = []
+        self._error: BaseException | None = None
+        self._folded = False
+        self._over = False
+        self._bell = Signal()
+
+    @property
+    def run_id(self) -> str:
+        """Return the run that it appends to."""
+        return self.batch.run_id
+
+    def decide(self, tx: SharedTransaction) -> None:
+        """Judge, fold and write."""
+        self.warnings.clear()
+        self._records = self._appender.judge(tx, self)
+        self._folded = True
+        self._bell.set()
+
+    def undo(self) -> None:
+        """Forget the states that it has folded on."""
+        self._folded = False
+        self._appender.states.drop(self.keys)
+
+    def over(self, error: BaseException | None) -> None:
+        """Note how it ended, and tell who waits."""
+        if error is None:
+            for key in self.keys:
+                self._appender.note_words(key, self._records)
+        self._error, self._over = error, True
+        self._bell.set()
+        if self._told is not None:
+            self._told(self)
+
+    def heard(self, timeout_s: float) -> bool:
+        """Return whether it is over within so many seconds."""
+        until = time.monotonic() + timeout_s
+        while not self._over and (left := until - time.monotonic()) > 0:
+            self._bell.wait(left)
+        return self._over
+
+    def settle(self) -> None:
+        """Wait until it is folded, or over: then nobody else uses the state of its run."""
+        while not (self._folded or self._over):
+            self._bell.wait(thread_look_s)
+
+    def heard_of(self) -> None:
+        """Note that its owner hears of it now: nothing of its run is under way."""
+        self._appender.states.fly(self.run_id, None)
+
+    def outcome(self) -> list[RecordedEvent]:
+        """Return its records, once it is over; raise its error, and warn of what there was to warn of."""
+        if self._error is not None:
+            raise self._error
+        for text in self.warnings:
+            checkpoints.warn(text)
+        return self._records
+
+
+def _is_single(batch: Batch) -> bool:
+    """Return whether an append is one event of an owner."""
+    return bool(batch.epoch) and len(batch.drafts) == 1 and batch.imported is None
+
+
+def _may_share(batches: tuple[Batch, ...]) -> bool:
+    """Return whether an append may share its commit: one run's, that reads nothing but through its transaction."""
+    batch = batches[0]
+    return len(batches) == 1 and batch.imported is None and not any(_has_base(draft.event) for draft in batch.drafts)
+
+
+def _has_base(event: e.Event) -> bool:
+    return isinstance(event, e.RunQueued) and event.base is not None
 
 
 NO_ROWS: Final = index.Rows()
@@ -315,7 +505,7 @@ class _Append:
             self._fold(rec)
             records.append(rec)
             rows.append(row)
-            self.starts |= alone.starts_of(rec, draft)
+            self.starts |= alone_way.starts_of(rec, draft)
             blobs.update(draft.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
