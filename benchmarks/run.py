@@ -20,6 +20,7 @@ import agents
 import append
 import apsw
 import disks
+import groups
 import growth
 import replay
 import sizes
@@ -43,10 +44,19 @@ GOALS = {
     "export_peak_mb": ("<=", 150),
     "import_peak_mb": ("<=", 150),
     "help_ratio": ("<=", 1.6),
+    "step_commits": ("<=", 6),
+    "group_commit_ratio": (">=", 6.0),
+    "appends_per_commit": (">=", 20),
+    "group_cpu_ratio": ("<=", 1.3),
+    "loop_lag_p99_ms": ("<=", 50),
+    "append_group_vs_bare_batch": (">=", 0.2),
+    "store_busy_count": ("<=", 0),
+    "worst_wait_s": ("<=", 1.0),
+    "most_least_appends": ("<=", 3.0),
 }
 
 
-def figures(folder: Path, pairs: int) -> dict[str, Any]:
+def figures(folder: Path, pairs: int, *, quick: bool) -> dict[str, Any]:
     """Every figure, by name."""
     found: dict[str, Any] = {"append_disk_ratio": append.measure(folder, pairs)}
     with disks.emulated(SERVER_FSYNC_S) as memory:
@@ -68,6 +78,9 @@ def figures(folder: Path, pairs: int) -> dict[str, Any]:
     found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")
     found["import_peak_mb"] = sizes.peak_mb(folder / "in.db", "import", "claude-code", str(sizes.transcript(folder)))
     found["help_ratio"] = sizes.help_ratio(pairs)
+    found |= groups.many_agents(quick=quick)
+    found["append_group_vs_bare_batch"] = groups.append_group_vs_bare_batch(folder, pairs)
+    found |= groups.hot_processes(folder, 8, 10.0 if quick else 60.0)
     return found
 
 
@@ -75,7 +88,7 @@ def main() -> None:
     """Measure, print, write."""
     pairs = 5 if "--quick" in sys.argv else 15
     with tempfile.TemporaryDirectory() as folder:
-        found = figures(Path(folder), pairs)
+        found = figures(Path(folder), pairs, quick="--quick" in sys.argv)
     report = {
         "pairs": pairs,
         "python": platform.python_version(),
