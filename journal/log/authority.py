@@ -142,6 +142,9 @@ class Gate:
             _owner_may(self.head, event, status, self.cancel)
         elif kind in _ANYTIME or kind.startswith("x."):
             pass
+        elif kind == "run.erased":
+            if status not in TERMINAL and status != "imported":
+                raise InvalidTransition(run_id, status, kind, "only a run that has ended is erased")
         elif status == "imported":
             if kind in STATUS_AFTER or not draft.by.startswith(IMPORTER):
                 raise InvalidTransition(run_id, status, kind, "an imported run is read-only for ever; fork it")

@@ -40,6 +40,10 @@ STEP_KINDS: Final = ("once", "repeat", "do")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
 
+_ERROR_TEXTS: Final = ("error.message", "error.note", "error.traceback", "error.original.message")
+"""What of an error is private: what it says. Its type is the name of a class."""
+
+
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunQueued(Event):
@@ -47,6 +51,14 @@ class RunQueued(Event):
 
     TYPE: ClassVar[str] = "run.queued"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"input"})
+    PRIVATE: ClassVar[tuple[str, ...]] = (
+        "input",
+        "messages.*.content",
+        "messages.*.raw",
+        "plan.*.title",
+        "plan.*.note",
+        "title",
+    )
     kind: Name
     input: Json
     messages: Annotated[list[Obj] | None, s.ListOf(s.MESSAGE)] = None
@@ -72,6 +84,7 @@ class RunImported(Event):
     """A run that happened elsewhere, brought in from another tool's record; read-only for ever."""
 
     TYPE: ClassVar[str] = "run.imported"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("title", "note", "path")
     kind: Name
     source: str
     tool: str
@@ -108,6 +121,7 @@ class RunWaiting(Event):
     """The owner hands the run back until something that it waits for has come; or nobody goes on with it, for `why`."""
 
     TYPE: ClassVar[str] = "run.waiting"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("why",)
     for_: Annotated[list[Obj], s.ListOf(s.WAIT, 1)]
     due_at: Time | None = None
     why: str | None = None
@@ -119,6 +133,7 @@ class RunRetryScheduled(Event):
     """A transient failure ended a round; the next one begins when it is due."""
 
     TYPE: ClassVar[str] = "run.retry_scheduled"
+    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     due_at: Time
     attempt: One
     error: Error
@@ -131,6 +146,7 @@ class RunRequeued(Event):
     """The run is free to be claimed again; `error` is the mistake in its code that its owner met, and left it for."""
 
     TYPE: ClassVar[str] = "run.requeued"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("note", "error.message")
     reason: Annotated[str, s.OneOf(REQUEUES)]
     note: str | None = None
     error: Annotated[Obj | None, s.RAISED] = None
@@ -143,6 +159,7 @@ class RunCompleted(Event):
 
     TYPE: ClassVar[str] = "run.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("output",)
     output: Json
 
 
@@ -152,6 +169,7 @@ class RunFailed(Event):
     """The run ended in a failure; `left` are the step failures that left the agent, [step id, attempt]."""
 
     TYPE: ClassVar[str] = "run.failed"
+    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     error: Error
     left: Left
     cause: Annotated[str, s.OneOf(CAUSES)]
@@ -163,6 +181,7 @@ class RunCancelRequested(Event):
     """Somebody wants the run to stop; whoever owns it, or claims it next, obeys."""
 
     TYPE: ClassVar[str] = "run.cancel_requested"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("reason",)
     reason: str
     mode: Annotated[str, s.OneOf(("after_step", "now"))]
 
@@ -173,6 +192,16 @@ class RunCancelled(Event):
     """The run ended because a cancel was requested."""
 
     TYPE: ClassVar[str] = "run.cancelled"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("reason",)
+    reason: str
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class RunErased(Event):
+    """The private values of the run were erased, for a reason that isn't private; see `Journal.erase`."""
+
+    TYPE: ClassVar[str] = "run.erased"
     reason: str
 
 
@@ -198,6 +227,7 @@ class StepCompleted(Event):
 
     TYPE: ClassVar[str] = "step.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("result",)
     index: int
     result: Json = None
 
@@ -208,6 +238,7 @@ class StepFailed(Event):
     """An exception left the step: its overlay is dropped."""
 
     TYPE: ClassVar[str] = "step.failed"
+    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     index: int
     error: Error
     transient: bool
@@ -231,6 +262,7 @@ class MessageAppended(Event):
 
     TYPE: ClassVar[str] = "message.appended"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"content", "raw"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("content", "raw")
     role: Annotated[str, s.OneOf(("system", "user", "assistant", "tool"))]
     content: Json
     message_id: Name | None = None
@@ -245,6 +277,7 @@ class ModelStarted(Event):
 
     TYPE: ClassVar[str] = "model.started"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"params"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("params", "request_hash", "request_shape", "prompt_fingerprint", "parts")
     call_id: Name
     model: Name
     request_hash: str
@@ -264,6 +297,7 @@ class ModelCompleted(Event):
 
     TYPE: ClassVar[str] = "model.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"response"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("response",)
     call_id: Name
     attempt: One
     response: Json
@@ -279,6 +313,7 @@ class ModelFailed(Event):
     """A model call failed; it may have cost something all the same."""
 
     TYPE: ClassVar[str] = "model.failed"
+    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     call_id: Name
     attempt: One
     error: Error
@@ -298,6 +333,7 @@ class ToolStarted(Event):
 
     TYPE: ClassVar[str] = "tool.started"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("args",)
     call_id: Name
     tool: Name
     args: Json
@@ -328,6 +364,13 @@ class ToolCompleted(Event):
 
     TYPE: ClassVar[str] = "tool.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
+    PRIVATE: ClassVar[tuple[str, ...]] = (
+        "result",
+        "result_error.message",
+        "result_error.note",
+        "result_error.traceback",
+        "result_error.original.message",
+    )
     call_id: Name
     attempt: One
     result: Json = None
@@ -346,6 +389,7 @@ class ToolFailed(Event):
     """
 
     TYPE: ClassVar[str] = "tool.failed"
+    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     call_id: Name
     attempt: One
     error: Error
@@ -374,6 +418,7 @@ class ToolResolved(Event):
 
     TYPE: ClassVar[str] = "tool.resolved"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("result", "note")
     call_id: Name
     attempt: One
     outcome: Annotated[str, s.OneOf(OUTCOMES)]
@@ -389,6 +434,7 @@ class MemorySet(Event):
 
     TYPE: ClassVar[str] = "memory.set"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"value"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("value",)
     key: Name
     value: Json
 
@@ -417,6 +463,7 @@ class PromptPinned(Event):
 
     TYPE: ClassVar[str] = "prompt.pinned"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("fingerprint", "layers.*", "text")
     fingerprint: Digest
     layers: dict[str, str]
     text: str
@@ -429,6 +476,7 @@ class ApprovalRequested(Event):
 
     TYPE: ClassVar[str] = "approval.requested"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args", "args_schema", "preview"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("reason", "args", "args_schema", "preview")
     approval_id: Name
     action: str
     reason: str
@@ -448,6 +496,7 @@ class ApprovalResolved(Event):
 
     TYPE: ClassVar[str] = "approval.resolved"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("args", "note")
     approval_id: Name
     decision: Annotated[str, s.OneOf(DECISIONS)]
     args: Json = None
@@ -461,6 +510,7 @@ class SignalReceived(Event):
 
     TYPE: ClassVar[str] = "signal.received"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"payload"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("payload",)
     signal_id: Name
     name: Name
     payload: Json
@@ -493,6 +543,7 @@ class ChildFinished(Event):
 
     TYPE: ClassVar[str] = "child.finished"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("output",)
     child_run_id: Name
     status: Annotated[str, s.OneOf(("completed", "failed", "cancelled"))]
     output: Json = None
@@ -504,6 +555,7 @@ class PlanSet(Event):
     """The plan, whole."""
 
     TYPE: ClassVar[str] = "plan.set"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("tasks.*.title", "tasks.*.note")
     tasks: Annotated[list[Obj], s.ListOf(s.TASK)]
 
 
@@ -513,6 +565,7 @@ class PlanUpdated(Event):
     """A task of the plan has a new status."""
 
     TYPE: ClassVar[str] = "plan.updated"
+    PRIVATE: ClassVar[tuple[str, ...]] = ("note",)
     task_id: Name
     status: Annotated[str, s.OneOf(("todo", "doing", "done", "dropped"))]
     note: str | None = None
@@ -525,6 +578,7 @@ class ContextCompacted(Event):
 
     TYPE: ClassVar[str] = "context.compacted"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"summary"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("summary",)
     summary: Json
     upto_seq: One
 
@@ -560,6 +614,7 @@ class NoteAdded(Event):
 
     TYPE: ClassVar[str] = "note.added"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})
+    PRIVATE: ClassVar[tuple[str, ...]] = ("text",)
     text: str
     code: str | None = None
     call_id: str | None = None

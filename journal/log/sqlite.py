@@ -364,6 +364,32 @@ class SQLiteStore(SQLiteWideReads):
             raise InvalidArgument(f"seq: expected one from 0 to {int_max}, got {seq}"[:120])
         return self._relaxed(partial(checkpoints.drop, run_id=run_id, seq=seq))
 
+    def scrub(self) -> bool:
+        """Move the whole WAL into the file, so that no older page is left in it; return whether readers let it.
+
+        Keys that were overwritten are then in no file of the store. Raises what `transact` raises.
+        """
+
+        def truncate(writer: apsw.Connection) -> bool:
+            try:
+                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError):
+                return False
+            except apsw.Error as error:
+                self._poison()
+                raise translate(error, self._path) from error
+            self._wal_pages = 0
+            return True
+
+        if self.unscrubbed() and not self._locked(truncate, durable=True):
+            return False
+        self._relaxed(lambda writer: writer.execute("DELETE FROM meta WHERE key = 'scrub'").fetchall())
+        return True
+
+    def unscrubbed(self) -> bool:
+        """Return whether keys were overwritten and `scrub` hasn't got through since."""
+        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'scrub'"))
+
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
             try:
