@@ -36,7 +36,7 @@ class Erasure(NamedTuple):
 class ErasurePlan(NamedTuple):
     """The runs that an erasure takes, those that were erased before, and those that go on from any of them."""
 
-    take: tuple[str, ...]
+    run_ids: tuple[str, ...]
     before: tuple[str, ...]
     derived: tuple[str, ...]
 
@@ -51,7 +51,7 @@ def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Eras
     def make(tx: Transaction) -> Iterable[Batch]:
         planned.append(plan(tx, run_id, line=line))
         overwrite(tx, planned[0])
-        return [log.batch(each, [e.RunErased(tellable(reason))], expect=None) for each in planned[0].take]
+        return [log.batch(each, [e.RunErased(tellable(reason))], expect=None) for each in planned[0].run_ids]
 
     log.ownership.appender.append_all_made(make)
     take, before, derived = planned[0]
@@ -88,13 +88,13 @@ def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:
 
 def overwrite(tx: Transaction, planned: ErasurePlan) -> None:
     """Overwrite the keys of the runs of a plan, and those of checkpoints that were folded from them."""
-    for each in planned.take:
+    for each in planned.run_ids:
         tx.erase_secrets("run", each)
         tx.erase_secrets("checkpoints", each)
     for each in planned.derived:
         if tx.erase_secrets("checkpoints", each):
             tx.add_secret("checkpoints", each, new_key())
-    heads = [head for each in planned.take if (head := tx.head(each)) is not None]
+    heads = [head for each in planned.run_ids if (head := tx.head(each)) is not None]
     for scope in {head.scope for head in heads}:
         line = naming.members(tx, tx.newest(scope) or scope)
         if all(tx.key(each) is None for each in line):  # nobody goes on with it

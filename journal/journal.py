@@ -14,6 +14,7 @@ from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
+from runjournal.writing import keys
 
 from . import linking, mistyped, naming, standstill
 from .code_check import CodeCheck, CodeChecker
@@ -324,6 +325,7 @@ def begin(
             return journal.enqueue(input=input, run_id=run_id, **how)
         except WrongExpectation:  # somebody else has queued it since: then it is there already
             pass
+    keys.check_there(journal.store, run_id, "its output")
     runner = Runner(journal)
     if kind is not None:  # an agent without a name is of any kind
         runner.check_kind(run_id, kind)

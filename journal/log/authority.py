@@ -97,7 +97,9 @@ _ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )
-_NEVER_OWNER: Final = frozenset({"run.queued", "run.imported", "run.claimed", "tool.dispatched", "child.finished"})
+_NEVER_OWNER: Final = frozenset(
+    {"run.queued", "run.imported", "run.erased", "run.claimed", "tool.dispatched", "child.finished"}
+)
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"

@@ -23,6 +23,7 @@ from typing import (
 )
 
 from .errors import InvalidArgument
+from .private_fields import PRIVATE_FIELDS
 from .shapes import Anything, Flag, ListOf, MapOf, Number, Shape, Text, Whole, without_unknown
 
 Json: TypeAlias = Any
@@ -235,6 +236,7 @@ def known_data(cls: type[Event], data: Mapping[str, Json]) -> tuple[dict[str, Js
 
 def builtin(cls: E_) -> E_:
     """Register one of the package's own event types."""
+    cls.PRIVATE = PRIVATE_FIELDS.get(cls.TYPE, cls.PRIVATE)
     _types[cls.TYPE] = cls
     return cls
 

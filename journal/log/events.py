@@ -40,10 +40,6 @@ STEP_KINDS: Final = ("once", "repeat", "do")
 DECISIONS: Final = ("approved", "rejected", "edited", "expired")
 
 
-_ERROR_TEXTS: Final = ("error.message", "error.note", "error.traceback", "error.original.message")
-"""What of an error is private: what it says. Its type is the name of a class."""
-
-
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunQueued(Event):
@@ -51,14 +47,6 @@ class RunQueued(Event):
 
     TYPE: ClassVar[str] = "run.queued"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"input"})
-    PRIVATE: ClassVar[tuple[str, ...]] = (
-        "input",
-        "messages.*.content",
-        "messages.*.raw",
-        "plan.*.title",
-        "plan.*.note",
-        "title",
-    )
     kind: Name
     input: Json
     messages: Annotated[list[Obj] | None, s.ListOf(s.MESSAGE)] = None
@@ -84,7 +72,6 @@ class RunImported(Event):
     """A run that happened elsewhere, brought in from another tool's record; read-only for ever."""
 
     TYPE: ClassVar[str] = "run.imported"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("title", "note", "path")
     kind: Name
     source: str
     tool: str
@@ -121,7 +108,6 @@ class RunWaiting(Event):
     """The owner hands the run back until something that it waits for has come; or nobody goes on with it, for `why`."""
 
     TYPE: ClassVar[str] = "run.waiting"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("why",)
     for_: Annotated[list[Obj], s.ListOf(s.WAIT, 1)]
     due_at: Time | None = None
     why: str | None = None
@@ -133,7 +119,6 @@ class RunRetryScheduled(Event):
     """A transient failure ended a round; the next one begins when it is due."""
 
     TYPE: ClassVar[str] = "run.retry_scheduled"
-    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     due_at: Time
     attempt: One
     error: Error
@@ -146,7 +131,6 @@ class RunRequeued(Event):
     """The run is free to be claimed again; `error` is the mistake in its code that its owner met, and left it for."""
 
     TYPE: ClassVar[str] = "run.requeued"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("note", "error.message")
     reason: Annotated[str, s.OneOf(REQUEUES)]
     note: str | None = None
     error: Annotated[Obj | None, s.RAISED] = None
@@ -159,7 +143,6 @@ class RunCompleted(Event):
 
     TYPE: ClassVar[str] = "run.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("output",)
     output: Json
 
 
@@ -169,7 +152,6 @@ class RunFailed(Event):
     """The run ended in a failure; `left` are the step failures that left the agent, [step id, attempt]."""
 
     TYPE: ClassVar[str] = "run.failed"
-    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     error: Error
     left: Left
     cause: Annotated[str, s.OneOf(CAUSES)]
@@ -181,7 +163,6 @@ class RunCancelRequested(Event):
     """Somebody wants the run to stop; whoever owns it, or claims it next, obeys."""
 
     TYPE: ClassVar[str] = "run.cancel_requested"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("reason",)
     reason: str
     mode: Annotated[str, s.OneOf(("after_step", "now"))]
 
@@ -192,7 +173,6 @@ class RunCancelled(Event):
     """The run ended because a cancel was requested."""
 
     TYPE: ClassVar[str] = "run.cancelled"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("reason",)
     reason: str
 
 
@@ -227,7 +207,6 @@ class StepCompleted(Event):
 
     TYPE: ClassVar[str] = "step.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("result",)
     index: int
     result: Json = None
 
@@ -238,7 +217,6 @@ class StepFailed(Event):
     """An exception left the step: its overlay is dropped."""
 
     TYPE: ClassVar[str] = "step.failed"
-    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     index: int
     error: Error
     transient: bool
@@ -262,7 +240,6 @@ class MessageAppended(Event):
 
     TYPE: ClassVar[str] = "message.appended"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"content", "raw"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("content", "raw")
     role: Annotated[str, s.OneOf(("system", "user", "assistant", "tool"))]
     content: Json
     message_id: Name | None = None
@@ -277,7 +254,6 @@ class ModelStarted(Event):
 
     TYPE: ClassVar[str] = "model.started"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"params"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("params", "request_hash", "request_shape", "prompt_fingerprint", "parts")
     call_id: Name
     model: Name
     request_hash: str
@@ -297,7 +273,6 @@ class ModelCompleted(Event):
 
     TYPE: ClassVar[str] = "model.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"response"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("response",)
     call_id: Name
     attempt: One
     response: Json
@@ -313,7 +288,6 @@ class ModelFailed(Event):
     """A model call failed; it may have cost something all the same."""
 
     TYPE: ClassVar[str] = "model.failed"
-    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     call_id: Name
     attempt: One
     error: Error
@@ -333,7 +307,6 @@ class ToolStarted(Event):
 
     TYPE: ClassVar[str] = "tool.started"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("args",)
     call_id: Name
     tool: Name
     args: Json
@@ -364,13 +337,6 @@ class ToolCompleted(Event):
 
     TYPE: ClassVar[str] = "tool.completed"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
-    PRIVATE: ClassVar[tuple[str, ...]] = (
-        "result",
-        "result_error.message",
-        "result_error.note",
-        "result_error.traceback",
-        "result_error.original.message",
-    )
     call_id: Name
     attempt: One
     result: Json = None
@@ -389,7 +355,6 @@ class ToolFailed(Event):
     """
 
     TYPE: ClassVar[str] = "tool.failed"
-    PRIVATE: ClassVar[tuple[str, ...]] = _ERROR_TEXTS
     call_id: Name
     attempt: One
     error: Error
@@ -418,7 +383,6 @@ class ToolResolved(Event):
 
     TYPE: ClassVar[str] = "tool.resolved"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("result", "note")
     call_id: Name
     attempt: One
     outcome: Annotated[str, s.OneOf(OUTCOMES)]
@@ -434,7 +398,6 @@ class MemorySet(Event):
 
     TYPE: ClassVar[str] = "memory.set"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"value"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("value",)
     key: Name
     value: Json
 
@@ -463,7 +426,6 @@ class PromptPinned(Event):
 
     TYPE: ClassVar[str] = "prompt.pinned"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("fingerprint", "layers.*", "text")
     fingerprint: Digest
     layers: dict[str, str]
     text: str
@@ -476,7 +438,6 @@ class ApprovalRequested(Event):
 
     TYPE: ClassVar[str] = "approval.requested"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args", "args_schema", "preview"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("reason", "args", "args_schema", "preview")
     approval_id: Name
     action: str
     reason: str
@@ -496,7 +457,6 @@ class ApprovalResolved(Event):
 
     TYPE: ClassVar[str] = "approval.resolved"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("args", "note")
     approval_id: Name
     decision: Annotated[str, s.OneOf(DECISIONS)]
     args: Json = None
@@ -510,7 +470,6 @@ class SignalReceived(Event):
 
     TYPE: ClassVar[str] = "signal.received"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"payload"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("payload",)
     signal_id: Name
     name: Name
     payload: Json
@@ -543,7 +502,6 @@ class ChildFinished(Event):
 
     TYPE: ClassVar[str] = "child.finished"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("output",)
     child_run_id: Name
     status: Annotated[str, s.OneOf(("completed", "failed", "cancelled"))]
     output: Json = None
@@ -555,7 +513,6 @@ class PlanSet(Event):
     """The plan, whole."""
 
     TYPE: ClassVar[str] = "plan.set"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("tasks.*.title", "tasks.*.note")
     tasks: Annotated[list[Obj], s.ListOf(s.TASK)]
 
 
@@ -565,7 +522,6 @@ class PlanUpdated(Event):
     """A task of the plan has a new status."""
 
     TYPE: ClassVar[str] = "plan.updated"
-    PRIVATE: ClassVar[tuple[str, ...]] = ("note",)
     task_id: Name
     status: Annotated[str, s.OneOf(("todo", "doing", "done", "dropped"))]
     note: str | None = None
@@ -578,7 +534,6 @@ class ContextCompacted(Event):
 
     TYPE: ClassVar[str] = "context.compacted"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"summary"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("summary",)
     summary: Json
     upto_seq: One
 
@@ -614,7 +569,6 @@ class NoteAdded(Event):
 
     TYPE: ClassVar[str] = "note.added"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})
-    PRIVATE: ClassVar[tuple[str, ...]] = ("text",)
     text: str
     code: str | None = None
     call_id: str | None = None

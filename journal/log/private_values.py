@@ -18,11 +18,12 @@ import orjson
 
 from . import cipher
 from .base import ERASED, ERASED_TEXT, Event, Json
+from .chain import GENESIS
 
 Keys: TypeAlias = Callable[[str], bytes | None]
 """Return the key of a private run; None for a run that isn't private or was erased."""
 Path: TypeAlias = list[str | int]
-_NO_DIGEST: Final = "0" * 64
+_NO_DIGEST: Final = GENESIS.hex()
 _HEX: Final = frozenset("0123456789abcdef")
 
 

@@ -13,7 +13,7 @@ from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import Draft
 from runjournal.log.errors import NotAllowed
 from runjournal.log.hiding import hide
-from runjournal.log.store import Transaction
+from runjournal.log.store import Reading, Transaction
 
 
 def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes | None:  # noqa: FBT001 - a setting
@@ -21,13 +21,12 @@ def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes |
 
     An erased key is returned as it is. Raises NotAllowed for a run that goes on from an erased one; MissingExtra.
     """
-    if not isinstance(first, e.RunQueued | e.RunImported) or (found := tx.secret("run", run_id)) is not None:
-        return tx.secret("run", run_id)
+    known = tx.secret("run", run_id)
+    if known is not None or not isinstance(first, e.RunQueued | e.RunImported):
+        return known
     for other in _before(first):
-        found = tx.secret("run", other)
-        if found == ERASED_KEY:
-            raise NotAllowed(f"run {run_id}: run {other} was erased, so nothing can go on from it")
-        private = private or found is not None
+        check_there(tx, other, f"what {run_id} would go on from")
+        private = private or tx.secret("run", other) is not None
     if not private:
         return None
     key, scope = new_key(), getattr(first, "scope", None) or run_id
@@ -41,6 +40,12 @@ def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes |
 def _before(first: e.RunQueued | e.RunImported) -> list[str]:
     base = first.base["run_id"] if isinstance(first, e.RunQueued) and first.base else None
     return [each for each in (base, first.parent_run_id) if each]
+
+
+def check_there(reading: Reading, run_id: str, needed: str) -> None:
+    """Raise NotAllowed if a run was erased; `needed` says what is wanted of it."""
+    if reading.secret("run", run_id) == ERASED_KEY:
+        raise NotAllowed(f"run {run_id} was erased, and {needed} is gone with it; take another run id")
 
 
 def hidden(draft: Draft, key: bytes, run_id: str, seq: int) -> Draft:
