@@ -73,7 +73,7 @@ def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:
     below = _below(bases, chosen)
     if line:
         chosen |= below
-        below = set()
+        below = set[str]()
     keys = {each: reading.secret("run", each) for each in sorted(chosen)}
     if keys[run_id] is None:
         raise InvalidArgument(

@@ -4,6 +4,7 @@ import random
 import re
 import secrets
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return "memory:" if request.param == "memory" else tmp_path / "runs.db"
 
 
-def opened(url: Any, **more: Any) -> Journal:
+def first(journal: Journal, run_id: str) -> Any:
+    """The first event of a run."""
+    return next(journal.events(run_id)).event
+
+
+def opened(url: Any, **more: Any) -> Any:
     return Journal.open(url, clock=FakeClock(), by="w", private=True, **more)
 
 
@@ -197,7 +203,7 @@ def test_a_private_run_is_like_any_other_until_it_is_erased(url):
     with opened(url) as journal:
         assert "for Ada" == journal.run(agent, run_id="r", input={"who": "Ada"})
         assert "for Ada" == journal.run(agent, run_id="r", input={"who": "Ada"})
-        assert {"who": "Ada"} == next(journal.events("r")).event.input
+        assert {"who": "Ada"} == first(journal, "r").input
         assert [] == [each.what for each in audit_store(journal.store)]
 
 
@@ -263,7 +269,7 @@ def test_a_run_that_may_still_go_on_isnt_erased(url):
         journal.enqueue("k", "Ada", run_id="r")
         with pytest.raises(NotAllowed, match=r"run r is queued and needs its own values.*cancel it"):
             journal.erase("r", reason="asked")
-        assert "Ada" == next(journal.events("r")).event.input
+        assert "Ada" == first(journal, "r").input
         with pytest.raises(RunNotFound):
             journal.erase("s", reason="asked")
 
@@ -289,10 +295,10 @@ def test_what_goes_on_from_a_private_run_is_private_and_named(url):
         done = journal.erase("r", reason="asked")
         assert (("r",), tuple(sorted([fork, "r.r2"]))) == (done.run_ids, done.derived)
         assert key != journal.store.secret("checkpoints", "r.r2") != cipher.ERASED_KEY
-        assert "Ada" == next(journal.events("r.r2")).event.input
+        assert "Ada" == first(journal, "r.r2").input
         done = journal.erase("r", reason="asked", line=True)
         assert (("r",), tuple(sorted([fork, "r.r2"]))) == (done.before, done.run_ids)
-        assert ERASED == next(journal.events("r.r2")).event.input
+        assert ERASED == first(journal, "r.r2").input
 
 
 def test_nothing_is_erased_that_a_run_needs_to_go_on(url):
@@ -377,11 +383,11 @@ def test_an_export_takes_the_key_along_and_an_erased_run_has_none():
         assert list(here.events("r")) == [each._replace(position=each.seq) for each in there.events("r")]
         there.erase("r", reason="asked")
         import_jsonl(there, lines, "x")
-        assert ERASED == next(there.events("r")).event.input
+        assert ERASED == first(there, "r").input
         here.erase("r", reason="asked")
         with opened("memory:") as third:
             import_jsonl(third, export_runs(here, ["r"]), "x")
-            assert ERASED == next(third.events("r")).event.input
+            assert ERASED == first(third, "r").input
             assert ("r",) == third.erase("r", reason="asked").before
 
 
@@ -483,7 +489,7 @@ class Planted:
         found = (self.journal.store.secret(purpose, run_id) for purpose in ("run", "checkpoints"))
         return [key for key in found if key is not None]
 
-    def found(self, texts: list[str] | list[bytes]) -> int:
+    def found(self, texts: Sequence[str | bytes]) -> int:
         held = b"".join(path.read_bytes() for path in self.folder.iterdir())
         return sum((text.encode() if isinstance(text, str) else text) in held for text in texts)
 
@@ -509,7 +515,7 @@ def test_no_file_of_the_store_holds_an_erased_value_or_its_key(tmp_path, monkeyp
     assert len(planted.kept_keys) == planted.found(planted.kept_keys)
     assert [] == [each.what for each in audit_store(planted.journal.store) if each.severity == "error"]
     planted.journal.close()
-    assert 0 == planted.found(planted.erased + planted.erased_keys)
+    assert 0 == planted.found([*planted.erased, *planted.erased_keys])
 
 
 @LARGE
@@ -568,7 +574,7 @@ def test_erase_from_the_shell_asks_first_and_says_what_it_did(tmp_path):
     refused = shell(path, *command, input="n\n")
     assert (5, True) == (refused.exit_code, "nothing was erased" in refused.stderr)
     with Journal.open(path) as journal:
-        assert "Ada" == next(journal.events("r")).event.input
+        assert "Ada" == first(journal, "r").input
     done = shell(path, *command, input="y\n")
     assert (0, True) == (done.exit_code, "erased 1 run; not erased, though going on from it: f" in done.stderr)
     answer = orjson.loads(shell(path, *command, "--line", "--yes", "-o", "json").stdout)

@@ -304,7 +304,7 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any], show: _Show) 
             return UnreadableEvent(event_type, "v or data has the wrong type", body), NOTHING_UNKNOWN
         cls = _known.get(event_type)
         if (hidden := envelope.get("private")) is not None:
-            show(data, hidden, frozenset() if cls is None else cls.BLOBS)
+            show(cast("dict[str, Any]", data), hidden, frozenset() if cls is None else cls.BLOBS)
         if not _shallow_text(body, cast("object", data)):
             what = f"it nests deeper than json_depth_max = {json_depth_max}"
             return UnreadableEvent(event_type, what, body), NOTHING_UNKNOWN

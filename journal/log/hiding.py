@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from . import cipher
@@ -16,7 +18,8 @@ def hide(draft: Draft, key: bytes, run_id: str, seq: int) -> Draft:
     The same draft at the same place is stored as the same bytes. The first event of a private run says that it is one,
     even if nothing in it is private. Raises MissingExtra.
     """
-    data, ext = loads(draft.data), loads(draft.ext) if draft.ext else {}
+    data: dict[str, Json] = loads(draft.data)
+    ext: dict[str, dict[str, Any]] = loads(draft.ext) if draft.ext else {}
     taken, out = take(draft.event, data)
     event, blobs = draft.event, dict(draft.blobs)
     private = [name for name, ref in ext.items() if name in draft.event.PRIVATE and ref["sha256"] in blobs]

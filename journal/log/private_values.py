@@ -51,17 +51,17 @@ def _places(value: Any, parts: list[str], where: Path) -> Iterator[tuple[Any, st
     """Yield (container, key, path) of each place that a path names and that is there."""
     first, rest = parts[0], parts[1:]
     keys: list[str | int] = []
-    if first != "*":
-        keys = [first] if isinstance(value, dict) and first in value else []
-    elif isinstance(value, list):
-        keys = list(range(len(value)))  # pyright: ignore[reportUnknownArgumentType] - of whatever
-    elif isinstance(value, dict):
-        keys = list(cast("dict[str, Any]", value))
+    if isinstance(value, dict):
+        keys = list(cast("dict[str, Any]", value)) if first == "*" else [first] if first in value else []
+    elif isinstance(value, list) and first == "*":
+        keys = list(range(len(cast("Any", value))))
+    holder = cast("Any", value)
     for key in keys:
+        inner: Any = holder[key]
         if rest:
-            yield from _places(value[key], rest, [*where, key])
-        elif value[key] is not None:
-            yield value, key, [*where, key]
+            yield from _places(inner, rest, [*where, key])
+        elif inner is not None:
+            yield holder, key, [*where, key]
 
 
 def _is_digest(value: Json) -> bool:

@@ -383,7 +383,7 @@ class SQLiteStore(SQLiteWideReads):
 
         if self.unscrubbed() and not self._locked(truncate, durable=True):
             return False
-        self._relaxed(lambda writer: writer.execute("DELETE FROM meta WHERE key = 'scrub'").fetchall())
+        self._relaxed(lambda writer: value(writer, "DELETE FROM meta WHERE key = 'scrub' RETURNING 1"))
         return True
 
     def unscrubbed(self) -> bool:

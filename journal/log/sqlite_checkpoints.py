@@ -32,10 +32,11 @@ _DROP: Final = "DELETE FROM checkpoints WHERE run_id = coalesce(?, run_id) AND s
 
 def save(connection: apsw.Connection, checkpoint: Checkpoint, keep: int) -> None:
     """Keep a checkpoint, and drop all but the newest `keep` of its projection in the run, and the last of a stretch."""
-    for (key,) in connection.execute(_NEWEST_KEY, (checkpoint.run_id,)).fetchall():
-        if key == ERASED_KEY:
-            return
-        checkpoint = checkpoint._replace(body=encrypt_blob(cast("bytes", key), checkpoint.run_id, checkpoint.body))
+    key = cast("bytes | None", connection.execute(_NEWEST_KEY, (checkpoint.run_id,)).get)
+    if key == ERASED_KEY:
+        return
+    if key is not None:
+        checkpoint = checkpoint._replace(body=encrypt_blob(key, checkpoint.run_id, checkpoint.body))
     connection.execute(_SAVE, checkpoint)
     connection.execute(_TRIM, (checkpoint.run_id, f"{checkpoint.projection}:", keep))
 
