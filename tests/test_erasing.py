@@ -453,8 +453,8 @@ def test_an_erasure_that_was_cut_short_is_finished_when_the_store_is_opened(tmp_
 class Planted:
     """Runs with marks in every private field, made and erased in ten portions, between appends, trims and rollbacks."""
 
-    def __init__(self, path: Path, *, runs: int, largest: int, private: bool = True):
-        self.rng = random.Random(11)
+    def __init__(self, path: Path, *, runs: int, largest: int, events: int = 25, private: bool = True) -> None:
+        self.rng, self.events = random.Random(11), events
         self.folder, self.erased, self.kept, self.erased_keys, self.kept_keys = path.parent, [], [], [], []
         sizes = (30, 60, 200, 700, 1500, 5000, largest)
         policy = CheckpointPolicy(every_events=7, at_ends=True, keep=2)
@@ -476,7 +476,7 @@ class Planted:
             self.kept_keys += self.keys(run_id) if private else []
 
     def run(self, run_id: str, marks: Marks) -> None:
-        for event, epoch in generate.run(self.rng, 25):
+        for event, epoch in generate.run(self.rng, self.events):
             told = marks.on(event)
             self.journal.append(run_id, [told], epoch=0 if isinstance(event, e.RunClaimed) else epoch)
         head = self.journal.head(run_id)
@@ -523,6 +523,14 @@ def test_a_store_that_isnt_private_holds_the_texts(tmp_path, monkeypatch):
     """So the search would find them."""
     planted = Planted(tmp_path / "runs.db", runs=10, largest=20_000, private=False)
     assert planted.found(planted.kept) > 8 * 10
+
+
+@LARGE
+def test_a_key_that_is_moved_lies_on_where_it_was(tmp_path, monkeypatch):
+    """Without `secure_delete` a page that SQLite splits keeps what it held: that is why it is on."""
+    monkeypatch.setitem(sqlite_place._SETTINGS, "secure_delete", 0)
+    planted = Planted(tmp_path / "runs.db", runs=100, largest=60, events=2)
+    assert planted.found(planted.erased_keys) > 0
 
 
 @LARGE

@@ -573,6 +573,11 @@ class MemoryStore(_Reads):
         """Raise InvalidArgument: there is no file to copy."""
         raise InvalidArgument("backup: a store in memory has no file; use a SQLite store")
 
+    def vacuum(self) -> int:
+        """Return 0: nothing is on disk."""
+        self._check()
+        return 0
+
     def faults(self) -> list[Fault]:
         """None: there is nothing that another program could have changed."""
         self._check()

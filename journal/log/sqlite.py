@@ -326,7 +326,7 @@ class SQLiteStore(SQLiteWideReads):
         self._wal_pages = pages
         return apsw.SQLITE_OK
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
         """Move what the WAL holds into the file, as far as readers allow, so that the WAL can be used anew.
 
         The commit before it stands, whatever happens here. But a failed fsync may have lost pages that later ones
@@ -334,7 +334,7 @@ class SQLiteStore(SQLiteWideReads):
         """
         self._wal_pages = 0
         try:
-            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._writer.wal_checkpoint(mode=mode)
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
             return
         except apsw.Error:
@@ -385,6 +385,21 @@ class SQLiteStore(SQLiteWideReads):
             return False
         self._relaxed(lambda writer: value(writer, "DELETE FROM meta WHERE key = 'scrub' RETURNING 1"))
         return True
+
+    def vacuum(self) -> int:
+        """Write the file anew without the pages that hold nothing; return how many bytes it and the WAL have lost."""
+
+        def rewrite(writer: apsw.Connection) -> int:
+            files = (self._path, f"{self._path}-wal")
+            before = sum(map(size, files))
+            try:
+                writer.execute("VACUUM").fetchall()
+            except apsw.Error as error:
+                raise translate(error, self._path) from error
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return max(0, before - sum(map(size, files)))
+
+        return self._locked(rewrite, durable=True)
 
     def unscrubbed(self) -> bool:
         """Return whether keys were overwritten and `scrub` hasn't got through since."""

@@ -404,6 +404,13 @@ class Store(Reading, Protocol):
         """
         ...
 
+    def vacuum(self) -> int:
+        """Give disk space back that holds nothing any more; return how many bytes. Others may read and wait meanwhile.
+
+        It takes as much free disk as the store has. Raises what `transact` raises.
+        """
+        ...
+
     def faults(self) -> list[Fault]:
         """What of the store's tables isn't as this version makes it, and what the store's user has made beside them."""
         ...
