@@ -9,7 +9,7 @@ from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import line_tries_max
 from runjournal.projections.state import RunState
-from runjournal.writing import folding
+from runjournal.writing import folding, keys
 
 from . import naming
 from .logbook import Logbook
@@ -61,6 +61,7 @@ def _ahead(head: Head, link: str, of: str) -> str:
 
 def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = None, anew: Iterable[str] = ()) -> str:
     """Queue a run that goes on from another one; return its id. Raises NotNewest, WrongExpectation."""
+    keys.check_there(log.store, of, f"what a {link} would go on from")
     state = log.fold(RunState, of, at=at)
     if link == "fork":
         base_seq = max(1, state.steps.last_done - state.offset)

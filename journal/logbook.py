@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import orjson
 
 from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.cipher import new_key
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
@@ -70,13 +71,16 @@ class Logbook:
         by: str | None = None,
         checkpoints: CheckpointPolicy | None = None,
         owned: bool = False,
+        private: bool = False,
         process: Process | None = None,
         appender: type[Appender] = Appender,
     ) -> None:
         self.store = store
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
-        self.ownership = Ownership(store, checkpoints or CheckpointPolicy(), process or here(), appender)
+        self.ownership = Ownership(
+            store, checkpoints or CheckpointPolicy(), process or here(), appender, private=private
+        )
         self._owned = owned
 
     @classmethod
@@ -89,16 +93,23 @@ class Logbook:
         checkpoints: CheckpointPolicy | None = None,
         create: bool = True,
         allow_unsafe: bool = False,
+        private: bool = False,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
-        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. Raises
-        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
+        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
+        makes every new run a private one: what it was told and has said can be erased later, see `erase`. Raises
+        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
+        `private`.
         """
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
+        if private:
+            new_key()  # to fail here, and not at the first run
         if store.index_stale():
             rebuild(store)
-        return cls(store, by=by, checkpoints=checkpoints, owned=True)
+        if store.unscrubbed():
+            store.scrub()
+        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private)
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""

@@ -1667,4 +1667,42 @@ APPENDS: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS
+ERASING: Final = (
+    # Private runs.
+    Mutant("a run goes on from an erased one", "of_run", "check_there(tx, other,", "str(", "erasing"),
+    Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
+    Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
+    Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),
+    Mutant("the digest of private args is in the index", "apply", '"" if private else', "", "erasing"),
+    Mutant(
+        "a title is in the row of a private run",
+        "advance",
+        "None if record.private else event.title",
+        "event.title",
+        "erasing",
+    ),
+    Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
+    Mutant(
+        "checkpoints folded from an erased run stay",
+        "overwrite",
+        'tx.add_secret("checkpoints", each, new_key())',
+        "pass",
+        "erasing",
+    ),
+    Mutant(
+        "an import revives an erased run",
+        "_Taking._keep_key",
+        "self.keys.get(run_id, ERASED_KEY)",
+        "self.keys[run_id]",
+        "erasing",
+    ),
+    Mutant(
+        "an old page keeps an erased key",
+        "SQLiteStore.scrub",
+        "apsw.SQLITE_CHECKPOINT_TRUNCATE",
+        "apsw.SQLITE_CHECKPOINT_PASSIVE",
+        "erasing",
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + ERASING

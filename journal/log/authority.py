@@ -97,7 +97,9 @@ _ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )
-_NEVER_OWNER: Final = frozenset({"run.queued", "run.imported", "run.claimed", "tool.dispatched", "child.finished"})
+_NEVER_OWNER: Final = frozenset(
+    {"run.queued", "run.imported", "run.erased", "run.claimed", "tool.dispatched", "child.finished"}
+)
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"
@@ -142,6 +144,9 @@ class Gate:
             _owner_may(self.head, event, status, self.cancel)
         elif kind in _ANYTIME or kind.startswith("x."):
             pass
+        elif kind == "run.erased":
+            if status not in TERMINAL and status != "imported":
+                raise InvalidTransition(run_id, status, kind, "only a run that has ended is erased")
         elif status == "imported":
             if kind in STATUS_AFTER or not draft.by.startswith(IMPORTER):
                 raise InvalidTransition(run_id, status, kind, "an imported run is read-only for ever; fork it")
