@@ -448,8 +448,8 @@ class CodeChecker(Runner):
         super().__init__(log)
         self.agent, self._code = agent, code_version(agent)
         state = log.fold(RunState, run_id)
-        if state.status.status == "imported":
-            raise InvalidArgument(f"run {run_id} was imported: no agent of this journal's has run it")
+        if state.status.unowned:
+            raise InvalidArgument(f"run {run_id} is {state.status.status}: no agent of this journal's has run it")
         self._ended = state.status.status in TERMINAL
         self._known = state.status.proven_code or ""
         self._run_id = run_id

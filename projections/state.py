@@ -139,6 +139,10 @@ class RunState:
         question = self.approvals.known.get(approval_id)
         return question is not None and question.decision is None
 
+    def goes_on(self, role: str, message_id: str) -> bool:
+        """Return whether a message with this id would continue the last one of its role, for the guarded append."""
+        return self.transcript.view.last_ids.get(role) == message_id
+
     @property
     def between_steps(self) -> bool:
         """Return whether no step is open, for the guarded append."""

@@ -17,7 +17,7 @@ GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status",
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
-TURN, CHECK = "turn", "code_check"
+TURN, CHECK, OPENED = "turn", "code_check", "open_runs"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -1613,4 +1613,25 @@ APPENDS: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS
+FIELDS: Final = (
+    # Runs that nobody owns, and runs from elsewhere.
+    Mutant(
+        "a message of an open run is continued",
+        "_may_record",
+        "not scene.facts().goes_on(event.role, message)",
+        "True",
+        OPENED,
+    ),
+    Mutant("anything is recorded into an open run", "_may_record", "event.TYPE not in _RECORDED", "False", OPENED),
+    Mutant("people are asked of an open run's calls", "Calls.on_started", "and not self.unowned", "", OPENED),
+    Mutant("an open run is the newest of a line", "Derived.newest", "status.unowned or", "", OPENED),
+    Mutant(
+        "anybody writes into an imported run",
+        "_Append._write",
+        "not self.batch.epoch and self.batch.imported is None",
+        "False",
+        OPENED,
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS

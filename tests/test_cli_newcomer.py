@@ -153,7 +153,7 @@ def test_open_model_calls_are_in_flight(db):
     assert "--calls --models" in shown
     assert ["send", "claude"] == [each["tool"] for each in loaded(db, "show", SESSION)["open_calls"]]
     assert 2 == next(each["in_flight"] for each in loaded(db, "ls") if each["run_id"] == SESSION)
-    (found,) = (each for each in loaded(db, "audit", SESSION) if each["code"] == "call_open")
+    _, found = (each for each in loaded(db, "audit", SESSION) if each["code"] == "call_open")
     assert found["next"].endswith(f"show {SESSION} --calls --models")
 
 

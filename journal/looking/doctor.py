@@ -302,7 +302,7 @@ class _Patient:
         yield Check("running", True, f"{alive} runs are running and have a living owner")
         what = f"{len(gone)} running runs have no living owner{_list(gone)}"
         yield Check("abandoned", not gone, what, self._run_command("explain", gone))
-        for status in ("queued", "scheduled_retry", "imported"):
+        for status in ("queued", "scheduled_retry", "imported", "open"):
             yield Check(status, True, f"{sum(1 for _ in self._heads(status))} runs are {status}")
         stopped, waiting = dict[str, list[str]](), list[str]()
         for head in self._heads("waiting"):
