@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import orjson
 
-from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.base import Event, Json, RecordedEvent
+from runjournal.log.call_events import ModelStarted
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
@@ -22,6 +23,7 @@ from runjournal.log.owner import Process, here
 from runjournal.log.shapes import TIME
 from runjournal.log.store import Store, all_heads
 from runjournal.projections import transcript
+from runjournal.projections.requests import NotStored, rebuilt
 from runjournal.projections.state import Projection, RunState, fold, foldable
 from runjournal.writing import checkpoints, folding
 from runjournal.writing.appender import Appender, Batch
@@ -60,6 +62,8 @@ class Logbook:
     """The store's clock, which times and leases come from."""
     by: str
     """Who appends, in the log."""
+    store_requests: bool
+    """Whether the log holds what models are asked."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -72,8 +76,10 @@ class Logbook:
         owned: bool = False,
         process: Process | None = None,
         appender: type[Appender] = Appender,
+        store_requests: bool = True,
     ) -> None:
         self.store = store
+        self.store_requests = store_requests
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(store, checkpoints or CheckpointPolicy(), process or here(), appender)
@@ -89,16 +95,18 @@ class Logbook:
         checkpoints: CheckpointPolicy | None = None,
         create: bool = True,
         allow_unsafe: bool = False,
+        store_requests: bool = True,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
-        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. Raises
+        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. Without
+        `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
         StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
         """
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if store.index_stale():
             rebuild(store)
-        return cls(store, by=by, checkpoints=checkpoints, owned=True)
+        return cls(store, by=by, checkpoints=checkpoints, owned=True, store_requests=store_requests)
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""
@@ -250,6 +258,26 @@ class Logbook:
         for name, seq in seqs.items():
             if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
                 raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
+
+    def request(self, run_id: str, seq: int) -> Json:
+        """Return what a model was asked by the `model.started` at a seq, whole, as it was sent.
+
+        The log holds what is new in each request (`store_requests` of `open`); this puts it together, and compares it
+        with the event's `request_hash`. Raises RunNotFound, MissingBlob, and InvalidArgument where there is no such
+        event or its request isn't on record.
+        """
+        self._check_seqs(run_id, seq=seq)
+
+        def at(place: int) -> Event | None:
+            return next((record.event for record in self.events(run_id, after=place - 1, upto=place)), None)
+
+        event = at(seq) if seq else None
+        if not isinstance(event, ModelStarted):
+            raise InvalidArgument(f"run {run_id}: event {seq} is no model.started")
+        try:
+            return rebuilt(event, seq, at)
+        except NotStored as error:
+            raise InvalidArgument(f"run {run_id}: {error}") from None
 
     def messages(
         self, run_id: str, *, at: int | None = None, compacted: bool = False, force: bool = False

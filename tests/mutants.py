@@ -17,7 +17,7 @@ GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status",
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
-TURN, CHECK, OPENED = "turn", "code_check", "open_runs"
+TURN, CHECK, OPENED, GROWING = "turn", "code_check", "open_runs", "growing_requests"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -71,8 +71,8 @@ TWINS: Final = (
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
-        "(event.model, event.request_shape) == (target.name, asked.shape)",
-        "event.model == target.name",
+        "alike(self.core, call, asked)",
+        "True",
     ),
     Mutant(
         "a request that fits none is asked anew",
@@ -1632,6 +1632,19 @@ FIELDS: Final = (
         "False",
         OPENED,
     ),
+    # What a model is asked, on record.
+    Mutant("each request is stored whole", "AskedRequest.recorded", "kept.items is items", "False", GROWING),
+    Mutant(
+        "what was mended is stored as it was", "AskedList.follow", "min(self.stable, count)", "self.stable", GROWING
+    ),
+    Mutant(
+        "another process's requests are stored again",
+        "AskedRequests.asked",
+        "(before := self._newest(model)) is not None",
+        "False",
+        GROWING,
+    ),
+    Mutant("a changed request is given back", "rebuilt", "request_hash(whole) != event.request_hash", "False", GROWING),
 )
 
 MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS

@@ -39,7 +39,7 @@ def look(call_id: str = "c", attempt: int = 1) -> e.ToolStarted:
 
 
 def asked(call_id: str = "m", attempt: int = 1) -> e.ModelStarted:
-    return e.ModelStarted(call_id, "gpt", "h", "s", attempt)
+    return e.ModelStarted(call_id, "gpt", "h", attempt)
 
 
 @pytest.fixture(params=["memory", "sqlite", "asyncio"])

@@ -93,7 +93,7 @@ OPEN = (
     step(),
     tool("c"),
     tool("o", "outbox"),
-    e.ModelStarted("m", "gpt", "h", "s", 1),
+    e.ModelStarted("m", "gpt", "h", 1),
     e.ApprovalRequested("q", "a", "r"),
 )
 
@@ -181,7 +181,7 @@ SAMPLES: dict[str, Any] = {
     "step.failed": e.StepFailed(0, ERROR, transient=False),
     "step.recorded": e.StepRecorded(0),
     "message.appended": e.MessageAppended("user", "hi"),
-    "model.started": e.ModelStarted("m2", "gpt", "h", "s", 1),
+    "model.started": e.ModelStarted("m2", "gpt", "h", 1),
     "model.completed": e.ModelCompleted("m", 1, "hi"),
     "model.failed": e.ModelFailed("m", 1, ERROR, transient=False),
     "tool.started": tool("c2"),
@@ -693,8 +693,8 @@ def test_only_what_nobody_knows_of_is_taken_over(desk):
 
 @pytest.mark.parametrize(("mode", "event", "refuses"), [
     ("after_step", step(entry=2), True), ("after_step", tool("c2"), False),
-    ("after_step", e.ModelStarted("m2", "g", "h", "s", 1), False), ("after_step", e.StepCompleted(0), False),
-    ("now", step(entry=2), True), ("now", tool("c2"), True), ("now", e.ModelStarted("m2", "g", "h", "s", 1), True),
+    ("after_step", e.ModelStarted("m2", "g", "h", 1), False), ("after_step", e.StepCompleted(0), False),
+    ("now", step(entry=2), True), ("now", tool("c2"), True), ("now", e.ModelStarted("m2", "g", "h", 1), True),
     ("now", e.ToolCompleted("c", 1), False), ("now", e.StepCompleted(0), False), ("now", e.RunCancelled(""), False),
     ("now", e.RunCompleted(1), False), ("now", e.MessageAppended("user", "x"), False),
 ])  # fmt: skip

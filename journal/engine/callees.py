@@ -253,11 +253,12 @@ class ModelTarget:
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """Return the event of the intent.
 
-        It holds the request as digests: the answer must come back, the question is asked anew.
+        It holds what is new in the request behind an earlier one, or digests of its parts where requests aren't stored.
         """
         asked: AskedRequest = args["request"]
+        request, parts = asked.told()
         return e.ModelStarted(
-            call_id, self.name, asked.hash, asked.shape, attempt, self.provider, self.fingerprint, parts=asked.parts
+            call_id, self.name, asked.hash, attempt, self.provider, self.fingerprint, parts=parts, request=request
         )
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:

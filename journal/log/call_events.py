@@ -17,17 +17,17 @@ class ModelStarted(Event):
     """A model is about to be asked."""
 
     TYPE: ClassVar[str] = "model.started"
-    BLOBS: ClassVar[frozenset[str]] = frozenset({"params"})
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"params", "request"})
     call_id: Name
     model: Name
     request_hash: str
-    request_shape: str
     attempt: One
     provider: str | None = None
     prompt_fingerprint: str | None = None
     params: Json = None
     place: Annotated[int | None, s.Whole(1)] = None
     parts: Obj | None = None
+    request: Annotated[Obj | None, s.REQUEST] = None
 
 
 @builtin
