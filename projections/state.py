@@ -229,6 +229,12 @@ class RunState:
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
 
+    def on_tool_ended(self, _: RecordedEvent, event: e.ToolCompleted | e.ToolFailed) -> None:
+        """Add what a call of a tool has told of its cost."""
+        if event.usage is not None or event.cost is not None:
+            call = self.calls.known.get(event.call_id)
+            self.costs.on_tool(call.tool if call else "unknown", event)
+
     def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
         """Count the attempt before as lost, if it has no end when the next one starts."""
         call = self.calls.known.get(event.call_id)
@@ -344,6 +350,8 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.ModelStarted: RunState.on_model_started,
         e.ModelCompleted: RunState.on_model_ended,
         e.ModelFailed: RunState.on_model_ended,
+        e.ToolCompleted: RunState.on_tool_ended,
+        e.ToolFailed: RunState.on_tool_ended,
         e.ApprovalRequested: RunState.on_asked,
     }
     table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}

@@ -354,7 +354,10 @@ class Sender:
             return replace(event, lost=True)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
             if isinstance(paid, e.ModelCompleted):
-                return replace(event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id)
+                return replace(
+                    event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id,
+                    request_id=paid.request_id, response_model=paid.response_model,
+                )  # fmt: skip
             return target.spent(event, error)
         return event
 

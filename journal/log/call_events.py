@@ -44,6 +44,9 @@ class ModelCompleted(Event):
     cost: Cost | None = None
     response_id: str | None = None
     finish_reason: str | None = None
+    request_id: str | None = None
+    response_model: str | None = None
+    first_token_at: Time | None = None
 
 
 @builtin
@@ -62,6 +65,9 @@ class ModelFailed(Event):
     usage: Usage | None = None
     cost: Cost | None = None
     response_id: str | None = None
+    request_id: str | None = None
+    response_model: str | None = None
+    first_token_at: Time | None = None
 
 
 @builtin
@@ -107,6 +113,8 @@ class ToolCompleted(Event):
     result_error: Error | None = None
     cut: bool = False
     replayed: bool = False
+    usage: Usage | None = None
+    cost: Cost | None = None
 
 
 @builtin
@@ -129,6 +137,8 @@ class ToolFailed(Event):
     retry_at: Time | None = None
     lost: bool = False
     settled: bool = False
+    usage: Usage | None = None
+    cost: Cost | None = None
 
 
 @builtin

@@ -28,7 +28,7 @@ from .call_events import ToolDispatched as ToolDispatched
 from .call_events import ToolFailed as ToolFailed
 from .call_events import ToolResolved as ToolResolved
 from .call_events import ToolStarted as ToolStarted
-from .field_types import Digest, Error, Left, Name, Obj, One, Time
+from .field_types import Digest, Error, Left, Name, Obj, One, Time, Usage
 from .policies import RELAXED_STARTS
 
 LINKS: Final = ("retry", "restart", "fork", "child")
@@ -401,13 +401,15 @@ class ContextCompacted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class CostRecorded(Event):
-    """Money that isn't part of a model call's own record."""
+    """Money, or tokens of a model, that isn't part of a call's own record."""
 
     TYPE: ClassVar[str] = "cost.recorded"
     amount: Annotated[str, s.MONEY]
     currency: Name
     source: str
     call_id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
 
 
 @builtin

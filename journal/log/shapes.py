@@ -281,6 +281,7 @@ ERROR: Final = Fields(
         "note": Text(),
         "traceback": Text(),
         "original": RAISED,
+        "status": Whole(100),
     },
 )
 USAGE: Final = Fields(
