@@ -345,7 +345,8 @@ class Logbook:
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
         """Fold a run into a projection, one's own or `RunState`, after the event `at` (the newest: None).
 
-        Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. Raises
+        Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. A projection of
+        one's own folds first what a retry or a fork goes on from, as far as that is of types of one's own (x.*). Raises
         RunNotFound, InvalidArgument, Unfoldable.
         """
         checkpoints.check_kind(projection)
@@ -354,6 +355,8 @@ class Logbook:
             return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
+        if not found:
+            fold(state, folding.own_records(self.store, run_id), force=force)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
 

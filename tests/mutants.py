@@ -17,7 +17,7 @@ GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status",
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
-TURN, CHECK, OPENED, GROWING = "turn", "code_check", "open_runs", "growing_requests"
+TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -1643,6 +1643,12 @@ FIELDS: Final = (
         "(before := self._newest(model)) is not None",
         "False",
         GROWING,
+    ),
+    # Types of users' own.
+    Mutant("a type of one's own is always durable", "is_durable", "and event.DURABLE", "", OWN),
+    Mutant("a fork forgets its own types", "own_records", "[:-1]", "[:0]", OWN),
+    Mutant(
+        "tokens of a tool cost nothing", "RunState.on_tool_ended", "event.usage is not None or", "", "told_of_calls"
     ),
     Mutant("a changed request is given back", "rebuilt", "request_hash(whole) != event.request_hash", "False", GROWING),
 )

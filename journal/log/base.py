@@ -35,12 +35,13 @@ class Event:
     """Something that happened. Immutable; its class says what, by a `TYPE` that is stored and never changes.
 
     A subclass is a frozen dataclass of JSON values. `VERSION` is that of its data; `BLOBS` names the fields that may
-    be kept out of line, which no fold reads.
+    be kept out of line, which no fold reads. `DURABLE`: the commit waits for the disk; for types of the user's own.
     """
 
     TYPE: ClassVar[str] = ""
     VERSION: ClassVar[int] = 1
     BLOBS: ClassVar[frozenset[str]] = frozenset()
+    DURABLE: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -447,4 +447,4 @@ def is_durable(event: Event) -> bool:
     """Whether the commit of this event waits for the disk."""
     if isinstance(event, ToolStarted):
         return not (event.read_only or event.policy in RELAXED_STARTS)
-    return event.TYPE not in RELAXED
+    return event.TYPE not in RELAXED and event.DURABLE
