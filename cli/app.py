@@ -63,7 +63,8 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Keep": {
         "export": ("transfer:export", "Write runs out, to be imported elsewhere with the same hashes."),
-        "db": ("db:db", "The store itself: info, backup, rebuild, migrate."),
+        "erase": ("erase:erase", "Make what private runs were told and have said unreadable, for ever."),
+        "db": ("db:db", "The store itself: info, backup, vacuum, rebuild, migrate."),
         "checkpoint": ("checkpoint:checkpoint", "Checkpoints of folded state: list, show, prune."),
         "schema": ("schema:schema", "Print the JSON Schema of the event types."),
         "config": ("config:config", "Tell every option, its value, where it came from; and every limit."),

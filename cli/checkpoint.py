@@ -14,7 +14,7 @@ from .output import Cell, Column, document, emit, records
 from .refs import HELP
 
 if TYPE_CHECKING:
-    from runjournal.log.store import Checkpoint
+    from runjournal.log.store import Checkpoint, Store
 
 _COLUMNS: Final = (Column("SEQ", right=True), Column("BYTES", right=True), Column("USABLE"), Column("FOLD", flex=True))
 
@@ -93,8 +93,19 @@ def prune(app: App, run: str | None, seq: int | None, *, every: bool) -> int:
     if (run is None) != every:
         raise click.UsageError("expected a RUN or --all" + (", got both" if every else ""))
     with app.open() as journal:
-        dropped = journal.store.drop_checkpoints(run_id_of(journal, run) if run else None, seq)
+        run_id = run_id_of(journal, run) if run else None
+        before = _bytes(journal.store)
+        dropped = journal.store.drop_checkpoints(run_id, seq)
+        freed = before - _bytes(journal.store)
     if not app.plain:
-        document(app, {"dropped": dropped})
-    app.say(f"dropped {plural(dropped, 'checkpoint')}; no state is lost by it")
+        document(app, {"dropped": dropped, "bytes": freed})
+    app.say(
+        f"dropped {plural(dropped, 'checkpoint')} of {amount(freed)} bytes; no state is lost by it; "
+        "next: runjournal db vacuum gives the disk back"
+    )
     return exits.OK
+
+
+def _bytes(store: Store) -> int:
+    """Return how many bytes the checkpoints of a store hold."""
+    return sum(len(each.body) for run_id in store.checkpoint_runs() for each in store.checkpoints(run_id))

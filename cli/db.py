@@ -10,7 +10,7 @@ import click
 
 from . import exits
 from .app import App, group, pass_app
-from .formats import plural
+from .formats import amount, plural
 from .output import document, emit, styled
 from .progress import progress
 from .safe import preview
@@ -22,6 +22,7 @@ from .safe import preview
         ("runjournal db info", "engine, settings, sizes, counts"),
         ("runjournal db backup runs-2026-11-29.db", "a verified copy, while writers go on"),
         ("runjournal db migrate --dry-run", "whether this runjournal would change the schema"),
+        ("runjournal db vacuum", "give unused disk space back"),
         ("runjournal db rebuild", "make all that follows from the events again"),
     ],
 )
@@ -57,6 +58,18 @@ def backup(app: App, target: str) -> int:
     with app.open() as journal:
         journal.backup(target)
     app.say(f"written to {target}; next: runjournal --db {target} verify")
+    return exits.OK
+
+
+@db.command("vacuum", examples=[("runjournal db vacuum", "after `checkpoint prune`, or once large runs are over")])
+@pass_app
+def vacuum(app: App) -> int:
+    """Give disk space back that holds nothing any more. It takes as much free disk as the store has, while it works."""
+    with app.open() as journal:
+        freed = journal.store.vacuum()
+    if not app.plain:
+        document(app, {"freed_bytes": freed})
+    app.say(f"gave {amount(freed)} bytes back")
     return exits.OK
 
 

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from runjournal.log import events as e
-from runjournal.log.base import BlobRef, Event, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, data_of
+from runjournal.log.base import (
+    ERASED,
+    ERASED_TEXT,
+    BlobRef,
+    Event,
+    NewerEvent,
+    RecordedEvent,
+    UnknownEvent,
+    UnreadableEvent,
+    data_of,
+)
 from runjournal.log.limits import summary_chars_max
 
 from .formats import money, plural
@@ -15,6 +25,8 @@ from .safe import block, dumps, line, preview
 
 def value(content: Any, chars_max: int = summary_chars_max) -> str:
     """A logged value as one short line; one that is held out of line by its size."""
+    if content == ERASED:
+        return ERASED_TEXT
     if isinstance(content, BlobRef):
         return f"({content.bytes:,} bytes, blob {content.sha256[:12]})"
     return preview(content, chars_max)

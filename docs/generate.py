@@ -410,7 +410,16 @@ MEANINGS: Final = {
 def meaning(cls: type[Event], field: Field) -> str:
     """What a field is. Raises KeyError for one that nobody has described."""
     text = MEANINGS.get(f"{cls.TYPE}.{field.name}") or MEANINGS[field.name]
-    return f"{text} (held out of line if it is large)" if field.attribute in cls.BLOBS else text
+    text = f"{text} (held out of line if it is large)" if field.attribute in cls.BLOBS else text
+    return text + _privacy(cls, field)
+
+
+def _privacy(cls: type[Event], field: Field) -> str:
+    """What of a field is private in a private run."""
+    inner = [path.partition(".")[2] for path in cls.PRIVATE if path.partition(".")[0] == field.name]
+    if not inner:
+        return ""
+    return "; private" if "" in inner else "; private: " + ", ".join(f"`{path}`" for path in inner)
 
 
 def shape_text(shape: Any) -> str:
@@ -621,6 +630,7 @@ def events_page() -> Iterator[str]:
         ("`by`", "who wrote it: a worker, `cli:<user>`, `import:<tool>`"),
         ("`epoch`", "the fencing token of the writer; 0 for anybody but the owner"),
         ("`step`", "the index of the step that it belongs to, from 0, or null"),
+        ("`private`", "only in a private run: its private values, encrypted"),
         ("`ext`", "only if a field is held out of line: its SHA-256 and its size in bytes"),
         ("`data`", "the fields below; an optional one only where it says something"),
     ]
@@ -900,6 +910,7 @@ TABLES: Final = {
     "events": "The log. Immutable: triggers refuse UPDATE, DELETE, REPLACE, and an INSERT anywhere but behind the last event.",
     "blobs": "Values over the inline bound, by their SHA-256.",
     "runs": "One row a run: its head, and what a listing needs.",
+    "secrets": "The keys of private runs, of their checkpoints and lines. Erased by overwriting, never deleted.",
     "imports": "Of imported runs: where they came from, and how much was taken.",
     "effects": "One row for each tool call that happened and isn't idempotent. Insert-only.",
     "unknowns": "Calls that may have happened, and of which nobody knows.",
@@ -952,6 +963,10 @@ COLUMNS: Final = {
     "blobs.digest": "SHA-256 of the body, in hex",
     "blobs.bytes": "the length of the body",
     "blobs.body": "the value as JSON",
+    "secrets.id": "the number of the key; of those with its purpose and name the greatest counts",
+    "secrets.purpose": "run (its values), checkpoints, or scope (ids of calls)",
+    "secrets.name": "the run's id, or the scope",
+    "secrets.key": "32 random bytes; zeros once it was erased",
     "imports.source": "the importer",
     "imports.taken": "the importer's own JSON",
     "meta.key": "its name",

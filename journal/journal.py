@@ -14,9 +14,11 @@ from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
+from runjournal.writing import keys
 
 from . import linking, mistyped, naming, standstill
 from .code_check import CodeCheck, CodeChecker
+from .erasing import Erasure, erase
 from .logbook import Logbook, Place
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
@@ -249,6 +251,20 @@ class Journal(Logbook):
                 mistyped.check_call(self, run_id, call_id)
             raise
 
+    def erase(self, run_id: str, *, reason: str, line: bool = False) -> Erasure:
+        """Erase the private values of a run that has ended: for ever, in every file of the store; return what was done.
+
+        Gone are messages, arguments, results, requests and answers of models, values of the memory, texts of errors,
+        notes, questions and the rest of what `Event.PRIVATE` names. Names, keys, tags, kinds, times, usage, costs and
+        who did what stay, and so does the log: its chain, folds and audits. With `line` the whole line of the run is
+        erased, and all that goes on from any of it (retry, restart, fork); without, these are named in the answer.
+        `reason` stays in the log.
+
+        Raises RunNotFound, InvalidArgument for a run that isn't private (`Journal.open(private=True)`), NotAllowed
+        while the run, or one that goes on from it, may still go on.
+        """
+        return erase(self, run_id, reason, line=line)
+
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
         mistyped.check_run(self, run_id)
@@ -338,6 +354,7 @@ def begin(
             return journal.enqueue(input=input, run_id=run_id, **how)
         except WrongExpectation:  # somebody else has queued it since: then it is there already
             pass
+    keys.check_there(journal.store, run_id, "its output")
     runner = Runner(journal)
     if kind is not None:  # an agent without a name is of any kind
         runner.check_kind(run_id, kind)

@@ -9,7 +9,7 @@ from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import line_tries_max
 from runjournal.projections.state import RunState
-from runjournal.writing import folding
+from runjournal.writing import folding, keys
 
 from . import naming
 from .logbook import Logbook
@@ -63,6 +63,7 @@ def _ahead(head: Head, link: str, of: str) -> str:
 
 def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = None, anew: Iterable[str] = ()) -> str:
     """Queue a run that goes on from another one; return its id. Raises NotNewest, WrongExpectation."""
+    keys.check_there(log.store, of, f"what a {link} would go on from")
     state = log.fold(RunState, of, at=at)
     queued = next(log.events(of, upto=1)).event
     if not isinstance(queued, e.RunQueued):  # it has no steps: all that was recorded is its context

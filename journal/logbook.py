@@ -13,6 +13,7 @@ import orjson
 
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
+from runjournal.log.cipher import new_key
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
@@ -74,6 +75,7 @@ class Logbook:
         by: str | None = None,
         checkpoints: CheckpointPolicy | None = None,
         owned: bool = False,
+        private: bool = False,
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
@@ -82,7 +84,9 @@ class Logbook:
         self.store_requests = store_requests
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
-        self.ownership = Ownership(store, checkpoints or CheckpointPolicy(), process or here(), appender)
+        self.ownership = Ownership(
+            store, checkpoints or CheckpointPolicy(), process or here(), appender, private=private
+        )
         self._owned = owned
 
     @classmethod
@@ -95,18 +99,25 @@ class Logbook:
         checkpoints: CheckpointPolicy | None = None,
         create: bool = True,
         allow_unsafe: bool = False,
+        private: bool = False,
         store_requests: bool = True,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
-        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. Without
+        `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
+        makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
         `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
-        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument.
+        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
+        `private`.
         """
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
+        if private:
+            new_key()  # to fail here, and not at the first run
         if store.index_stale():
             rebuild(store)
-        return cls(store, by=by, checkpoints=checkpoints, owned=True, store_requests=store_requests)
+        if store.unscrubbed():
+            store.scrub()
+        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests)
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""

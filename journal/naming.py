@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from runjournal.log.codec import check_run_id
 from runjournal.log.errors import AppendRefused, InvalidArgument, RunNotFound
 from runjournal.log.limits import line_names_tried_max, line_tries_max, link_digest_chars, link_id_chars_max
-from runjournal.log.store import Store
+from runjournal.log.store import Reading, Store
 from runjournal.writing import folding
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def stem(name: str) -> str:
     return nth[0] if (nth := _nth(name)) else name
 
 
-def members(store: Store, run_id: str) -> list[str]:
+def members(store: Reading, run_id: str) -> list[str]:
     """Return the runs of a line up to one of them, the first one first. Raises RunNotFound."""
     found: list[str] = []
     of: str | None = run_id

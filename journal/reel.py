@@ -13,7 +13,7 @@ from runjournal.log.clock import timestamp
 from runjournal.log.codec import Draft, decode, draft, linked
 from runjournal.log.memory import MemoryStore
 from runjournal.log.owner import Process
-from runjournal.log.store import Store, Write
+from runjournal.log.store import Store, Transaction, Write
 from runjournal.projections.derived import Derived
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
@@ -36,7 +36,9 @@ class Reel:
         self.process = process
         self.store: Store = MemoryStore(clock=real.clock)
         self.live: Callable[[str], RunState] = lambda _: self.derived.state
-        for base in reversed(list(self._bases())):
+        bases = list(self._bases())
+        self.store.transact(lambda tx: self._copy_secrets(tx, [run_id, *bases]), durable=False)
+        for base in reversed(bases):
             self._copy(base)
         self.ahead: Iterator[RecordedEvent] = iter(real.read(run_id))
         self.derived = self._derived(run_id)
@@ -56,6 +58,14 @@ class Reel:
             yield run_id
             queued = folding.first(self.real, run_id)
 
+    def _copy_secrets(self, tx: Transaction, run_ids: list[str]) -> None:
+        """Let the values of private runs be read, and the ids of their calls be what they are there."""
+        heads = [head for each in run_ids if (head := self.real.head(each)) is not None]
+        names = dict.fromkeys([*(("run", each) for each in run_ids), *(("scope", head.scope) for head in heads)])
+        for purpose, name in names:
+            if (key := self.real.secret(purpose, name)) is not None:
+                tx.add_secret(purpose, name, key)
+
     def _derived(self, run_id: str) -> Derived:
         args_at = folding.args_reader(self.store, self.store, run_id)
         first = folding.first(self.real, run_id)
@@ -66,7 +76,7 @@ class Reel:
         derived = self._derived(run_id)
         for row in self.real.read_raw(run_id):
             seq, _, kind, body, digest = row
-            self._write(derived, decode(run_id, *row), (seq, kind, body, digest), self._blobs)
+            self._write(derived, decode(run_id, *row, self.real.key), (seq, kind, body, digest), self._blobs)
 
     def show(self, recorded: RecordedEvent) -> None:
         """Put a recorded event behind what is there. One that means nothing here is left out."""

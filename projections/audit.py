@@ -31,7 +31,7 @@ from .status import STANDSTILLS, arrow
 
 _TIME: Final = re.compile(TIME.pattern)
 _AFTER_END: Final = frozenset(
-    {"cost.recorded", "cost.repriced", "note.added"}
+    {"cost.recorded", "cost.repriced", "note.added", "run.erased"}
     | {"tool.dispatched", "tool.completed", "tool.failed", "tool.resolved"}
 )
 """What may still be said of a run that has ended; users' own types may too."""

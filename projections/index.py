@@ -66,7 +66,8 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
             else:
                 rows.known.append((scope, call_id))
         if call.has_effect and not was_completed:
-            digest = args_sha256(args_at(call.args_seq - state.offset))
+            private = state.status.private  # a digest of few possible arguments would tell them
+            digest = "" if private else args_sha256(args_at(call.args_seq - state.offset))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
 
 

@@ -59,7 +59,7 @@ class Status:
     waits, or what its owner met that released it.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     status: str = "new"
     kind: str = ""
@@ -92,6 +92,7 @@ class Status:
     error: dict[str, Any] | None = None
     cause: str | None = None
     left: list[list[Any]] = field(default_factory=list[list[Any]])
+    private: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -114,17 +115,19 @@ class Status:
         self.tags, self.scope = dict(event.tags or {}), event.scope or record.run_id
         self.parent_run_id, self.link, self.base = event.parent_run_id, event.link, event.base
         self.budget, self.code_version, self.due_at = event.budget, event.code_version, event.not_before
-        self.queued_at, self.input_seq = record.at, record.seq
+        self.queued_at, self.input_seq, self.private = record.at, record.seq, record.private
 
     def on_imported(self, record: RecordedEvent, event: e.RunImported) -> None:
         """Note that the run happened elsewhere."""
         self.status, self.kind, self.title, self.scope = "imported", event.kind, event.title, record.run_id
         self.parent_run_id, self.path, self.queued_at = event.parent_run_id, event.path, record.at
+        self.private = record.private
 
     def on_opened(self, record: RecordedEvent, event: e.RunOpened) -> None:
         """Begin a run that nobody owns."""
         self.status, self.kind, self.title, self.scope = "open", event.kind, event.title, record.run_id
         self.tags, self.parent_run_id, self.queued_at = dict(event.tags or {}), event.parent_run_id, record.at
+        self.private = record.private
 
     def on_claimed(self, record: RecordedEvent, event: e.RunClaimed) -> None:
         """Set the new owner."""

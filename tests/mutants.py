@@ -89,14 +89,14 @@ TWINS: Final = (
     Mutant(
         "a second try is begun anew",
         "Caller._in_place",
-        "alike and key not in entry.asked",
-        "alike and key not in entry.asked and not call.tries",
+        "key not in entry.asked",
+        "key not in entry.asked and not call.tries",
     ),
     Mutant(
         "a second try of two attempts is begun anew",
         "Caller._in_place",
-        "alike and key not in entry.asked",
-        'alike and key not in entry.asked and not (call.tries and call.status != "open")',
+        "key not in entry.asked",
+        'key not in entry.asked and not (call.tries and call.status != "open")',
     ),
     Mutant(
         "answers go by the order of their ends",
@@ -801,8 +801,8 @@ OURS: Final = (
     Mutant(
         "edited args of a turn are dropped",
         "AgentTurn._made",
-        "self.verbs.call(tool, edited)",
-        "self.verbs.call(tool, args)",
+        "self.verbs.call(tool, edited, wanted.id)",
+        "self.verbs.call(tool, args, wanted.id)",
         TURN,
     ),
     Mutant("a cut call of an answer is made", "_cut", "found[-1]._replace(wrong=CUT_OFF)", "found[-1]", TURN),
@@ -1653,4 +1653,48 @@ FIELDS: Final = (
     Mutant("a changed request is given back", "rebuilt", "request_hash(whole) != event.request_hash", "False", GROWING),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS
+ERASING: Final = (
+    # Private runs.
+    Mutant(
+        "a run goes on from an erased one",
+        "of_run",
+        'check_there(tx, other, f"what {run_id} would go on from")',
+        "pass",
+        "erasing",
+    ),
+    Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
+    Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
+    Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),
+    Mutant("the digest of private args is in the index", "apply", '"" if private else', "", "erasing"),
+    Mutant(
+        "a title is in the row of a private run",
+        "advance",
+        "title=None if record.private else event.title, tags=tags_json(event.tags), scope=event.scope",
+        "title=event.title, tags=tags_json(event.tags), scope=event.scope",
+        "erasing",
+    ),
+    Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
+    Mutant(
+        "checkpoints folded from an erased run stay",
+        "overwrite",
+        'tx.add_secret("checkpoints", each, new_key())',
+        "pass",
+        "erasing",
+    ),
+    Mutant(
+        "an import revives an erased run",
+        "_Taking._keep_key",
+        "self.keys.get(run_id, ERASED_KEY)",
+        "self.keys[run_id]",
+        "erasing",
+    ),
+    Mutant(
+        "an old page keeps an erased key",
+        "SQLiteStore.scrub",
+        "apsw.SQLITE_CHECKPOINT_TRUNCATE",
+        "apsw.SQLITE_CHECKPOINT_PASSIVE",
+        "erasing",
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING

@@ -46,6 +46,7 @@ ROOMS = [
 HOMES = {
     "apsw": ["journal/log/sqlite*.py", "journal/log/recorder.py"],
     "click": ["cli/*"],
+    "cryptography": ["journal/log/cipher.py"],
     "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py"],
     "hypothesis": ["journal/testing/*"],
     "orjson": ["*"],

@@ -63,6 +63,8 @@ SHOWING = {
     "export": [["--all"], ["bad-1", "--to", "{new}"], ["bad-1", "--to", "{file}"]],
     "db info": [[]],
     "db backup": [["{new}"], ["{file}"]],
+    "db vacuum": [[]],
+    "erase": [["bad-1", "--reason", "x", "--yes"]],
     "checkpoint ls": [["bad-1"]],
     "checkpoint show": [["bad-1"]],
     "checkpoint prune": [["--all"]],

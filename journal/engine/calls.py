@@ -270,10 +270,10 @@ class Caller:
 
     def free_id(self, entry: Entry, what: str, args: Json) -> str:
         """Return the id of a call or a question: equal ones are told apart by n."""
-        scope = self.core.lineage.scope
-        first = call_key(scope, entry.step, what, args)
+        scope, salt = self.core.lineage.scope, self.core.lineage.salt
+        first = call_key(scope, entry.step, what, args, salt=salt)
         n = entry.numbers.get(first, 1)
-        while (call_id := first if n == 1 else call_key(scope, entry.step, what, args, n)) in entry.busy:
+        while (call_id := first if n == 1 else call_key(scope, entry.step, what, args, n, salt)) in entry.busy:
             n += 1
         entry.numbers[first] = n
         return call_id

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, Json, RecordedEvent
 from runjournal.log.clock import Clock, parse_timestamp
-from runjournal.log.codec import loads
 from runjournal.log.errors import MissingBlob
+from runjournal.log.hiding import blob_value
 from runjournal.log.limits import request_search_events_max, steps_recent_max
 from runjournal.log.owner import Moment, Process, moment
 from runjournal.log.store import Effect, StepEnd, Store
@@ -88,6 +88,8 @@ class Lineage:
         state = self.state()
         self.offset = state.offset  # the number of events of the bases
         self.scope = state.status.scope  # a run keeps it for ever
+        self.salt = source.store.secret("scope", self.scope) or b""
+        """What ids of calls are worked out with in a private line; else nothing."""
         self._parts = list(self._walk())
 
     def _walk(self) -> Iterator[Segment]:
@@ -181,11 +183,19 @@ class Lineage:
         body = self._store.blob(ref.sha256)
         if body is None:
             raise MissingBlob(ref.sha256, f"run {self.run_id}")
-        return loads(body)
+        return blob_value(body, self._store.key)
 
     def effect(self, key: str) -> Effect | None:
         """Return the call that isn't idempotent and has happened under this key, in the line's scope; else None."""
         return self._store.effect(self.scope, key)
+
+    def effect_args(self, effect: Effect) -> Json:
+        """Return the args that a call which happened was last started with, in whatever run of the line; else None."""
+        args: Json = None
+        for record in self._store.read(effect.run_id, 0, effect.seq, types=("tool.started",)):
+            if isinstance(record.event, e.ToolStarted) and record.event.call_id == effect.key:
+                args = record.event.args
+        return self.blob(args) if isinstance(args, BlobRef) else args
 
     # Steps.
 

@@ -34,7 +34,7 @@ def known(core: Core, entry: Entry, call_id: str) -> list[tuple[str, str] | None
     return [
         entry.busy.get(call_id),
         None if call is None else (call.tool, args_sha256(recorded_args(core, call))),
-        None if effect is None else (effect.tool, effect.args_sha256),
+        None if effect is None else (effect.tool, effect.args_sha256 or args_sha256(core.lineage.effect_args(effect))),
     ]
 
 

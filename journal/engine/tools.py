@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import hashlib
+import hmac
 import inspect
 import json
 import string
@@ -514,13 +515,17 @@ def tool(
     return make if fn is None else make(fn)
 
 
-def call_key(scope: str, step: str, what: str, args: Json, n: int = 1) -> str:
+def call_key(  # noqa: PLR0917 - what an id is worked out from
+    scope: str, step: str, what: str, args: Json, n: int = 1, salt: bytes = b""
+) -> str:
     """Return which call it is: the id of a call, and the idempotency key that its tool is passed.
 
     That is the first 24 hex digits of SHA-256 over the JSON (the standard library's, keys sorted, not escaped) of
-    {task, step, tool, args}, and n if it is more than 1: the n-th equal call of its step.
+    {task, step, tool, args}, and n if it is more than 1: the n-th equal call of its step. In a private run it is
+    HMAC-SHA-256 under the key of its line, `salt`: who has the id alone can't try which arguments lead to it.
     """
     about: dict[str, Json] = {"task": scope, "step": step, "tool": what, "args": args}
     if n > 1:
         about["n"] = n
-    return hashlib.sha256(json.dumps(about, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:24]
+    text = json.dumps(about, sort_keys=True, ensure_ascii=False).encode()
+    return (hmac.new(salt, text, "sha256") if salt else hashlib.sha256(text)).hexdigest()[:24]

@@ -1,14 +1,17 @@
 """The journal's own lines: runs out of a store and into another one, with the same ids, numbers and hashes.
 
 The first line is a header, the last one counts what came between, so that a cut file is noticed. Every other line is
-an event or a blob; a blob comes before the first event that refers to it:
+an event, a blob or the key of a private run; a blob comes before the first event that refers to it, a key before the
+first event of its run:
 
     {"runjournal":2}
     {"blob":"<sha256>","body":"<its JSON, as text>"}
+    {"key":"<base64>","of":"<run id>"}
     {"run_id":"…","seq":1,"type":"run.queued","hash":"<sha256>","body":"<the exact bytes, as text>"}
     {"end":{"events":1,"blobs":1}}
 
-`body64` stands for `body` where the bytes aren't UTF-8. A blob that was erased is `{"blob":"…","missing":true}`.
+`body64` stands for `body` where the bytes aren't UTF-8. A blob that is missing is `{"blob":"…","missing":true}`. A
+private run that was erased has no key, and what it opened reads as erased.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import export_header_bytes_max, export_line_bytes_max, hashed_name_bytes_max
+from runjournal.log.limits import export_header_bytes_max, export_line_bytes_max, hashed_name_bytes_max, key_bytes
+from runjournal.log.private_values import Keys, no_key
 
 VERSION: Final = 2
 _DIGEST_CHARS: Final = 64
@@ -74,7 +78,14 @@ class Blob(NamedTuple):
     body: bytes | None
 
 
-Entry: TypeAlias = JsonlRow | Blob
+class RunKey(NamedTuple):
+    """The key of a private run, 32 bytes: whoever has the export can read it."""
+
+    run_id: str
+    key: bytes
+
+
+Entry: TypeAlias = JsonlRow | Blob | RunKey
 
 
 class Stored(Protocol):
@@ -89,16 +100,18 @@ class Stored(Protocol):
         ...
 
 
-def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None]) -> Iterator[bytes]:
+def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None], key: Keys = no_key) -> Iterator[bytes]:
     """Yield the lines of an export, each with its newline.
 
-    `rows` hold each run from its first event; runs may alternate. `blob` returns the bytes of a blob, or None if it was
-    erased: `Store.blob`.
+    `rows` hold each run from its first event; runs may alternate. `blob` returns the bytes of a blob, or None if it is
+    missing: `Store.blob`. `key` returns the key of a private run, or None: `Store.key`.
     """
     written: set[str] = set()
     events = 0
     yield _dump({"runjournal": VERSION})
     for row in rows:
+        if row.seq == 1 and (opens := key(row.run_id)) is not None:
+            yield _dump({"key": base64.b64encode(opens).decode(), "of": row.run_id})
         for digest in _references(row.body):
             if digest not in written:
                 written.add(digest)
@@ -150,14 +163,14 @@ def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
 
 
 def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
-    """Yield what of an export a store doesn't have: all, the tail of a run, or nothing. Blobs are always among it.
+    """Yield what of an export a store doesn't have: all, the tail of a run, or nothing; blobs and keys always.
 
     Raises ImportConflict if the store has a run of the same id with another history.
     """
     heads: dict[str, tuple[int, str | None]] = {}
     last: dict[str, tuple[int, str]] = {}
     for entry in entries:
-        if isinstance(entry, Blob):
+        if not isinstance(entry, JsonlRow):
             yield entry
             continue
         if entry.run_id not in heads:
@@ -202,6 +215,8 @@ class _Reading:
         if "end" in record:
             self._end(record)
             return None
+        if "key" in record:
+            return self._key(record)
         return self._blob(record) if "blob" in record else self._row(record)
 
     def _header(self, line: bytes) -> None:
@@ -227,6 +242,12 @@ class _Reading:
             raise ValueError("the blob has another hash than its line says")
         self._blobs.add(digest)
         return Blob(digest, body)
+
+    def _key(self, record: dict[str, Any]) -> RunKey:
+        run_id, key = check_run_id(record["of"]), base64.b64decode(record["key"], validate=True)
+        if len(key) != key_bytes or run_id in self._ends:
+            raise ValueError(f"expected the {key_bytes} bytes of a run's key, before its first event")
+        return RunKey(run_id, key)
 
     def _row(self, record: dict[str, Any]) -> JsonlRow:
         run_id, number, event_type, body = check_run_id(record["run_id"]), record["seq"], record["type"], _bytes(record)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from runjournal.log.base import NewerEvent, UnreadableEvent
+from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import Draft, check_run_id, decode, draft, is_utf8
 from runjournal.log.errors import CorruptLog, InvalidArgument
 from runjournal.log.head import Head, advance
@@ -17,6 +18,7 @@ from runjournal.log.limits import (
     import_chunk_events,
     import_states_held_max,
 )
+from runjournal.log.private_values import KeyRing
 from runjournal.log.store import Import, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
@@ -94,7 +96,7 @@ def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
         for head in heads
         for seq, _, event_type, body, digest in journal.store.read_raw(head.run_id, 0, head.head_seq)
     )
-    return jsonl.export_lines(rows, journal.store.blob)
+    return jsonl.export_lines(rows, journal.store.blob, journal.store.key)
 
 
 def _exportable(run_id: str, seq: int, event_type: str) -> str:
@@ -136,6 +138,7 @@ class _Taking:
         self.held_bytes = 0
         self.blobs: list[tuple[str, bytes]] = []
         self.states: dict[str, RunState] = {}
+        self.keys: dict[str, bytes] = {}
 
     def noted(self, entries: Iterable[jsonl.Entry]) -> Iterator[jsonl.Entry]:
         """The same entries; their runs are reported even if they add nothing."""
@@ -150,6 +153,9 @@ class _Taking:
             if entry.body is not None:
                 self.blobs.append((entry.digest, entry.body))
                 self.held_bytes += len(entry.body)
+            return
+        if isinstance(entry, jsonl.RunKey):
+            self.keys[entry.run_id] = entry.key
             return
         if self.rows and self.rows[0].run_id != entry.run_id:
             self._write()
@@ -178,9 +184,11 @@ class _Taking:
                 f"{self.path}: run {run_id} begins with {self.rows[0].type[:60]!a}, expected run.queued, run.imported "
                 "or run.opened; nothing was imported"
             )
-        state, table = self._state(head), index.Rows()
+        state, table, keys = self._state(head), index.Rows(), KeyRing(self._key)
         for row in self.rows:
-            record = decode(run_id, row.seq, 0, row.type, row.body, row.hash)
+            record = decode(run_id, row.seq, 0, row.type, row.body, row.hash, keys)
+            if record.private and row.seq == 1:
+                self._keep_key(run_id)
             head = advance(head, record)
             if isinstance(record.event, UnreadableEvent | NewerEvent):  # carried over as it is
                 state.fold([record], force=True)
@@ -201,6 +209,14 @@ class _Taking:
         )
         self.added[run_id] += len(self.rows)
         self.rows, self.blobs, self.held_bytes = [], [], 0
+
+    def _key(self, run_id: str) -> bytes | None:
+        return self.keys.get(run_id) or self.tx.key(run_id)
+
+    def _keep_key(self, run_id: str) -> None:
+        """Keep the key of a new private run; one that came without is as if it had been erased here."""
+        self.tx.add_secret("run", run_id, self.keys.get(run_id, ERASED_KEY))
+        self.tx.add_secret("checkpoints", run_id, new_key() if run_id in self.keys else ERASED_KEY)
 
     def _state(self, head: Head) -> RunState:
         state = self.states.pop(head.run_id, None)

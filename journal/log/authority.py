@@ -104,7 +104,7 @@ _NOT_TERMINAL: Final = frozenset(
 _RECORDED: Final = CALL_STARTS | CALL_ENDS | {"message.appended", "context.compacted"}
 """What is recorded into an open run, beside what anybody may say of any run."""
 _NEVER_OWNER: Final = frozenset(
-    {"run.queued", "run.imported", "run.opened", "run.claimed", "tool.dispatched", "child.finished"}
+    {"run.queued", "run.imported", "run.opened", "run.erased", "run.claimed", "tool.dispatched", "child.finished"}
 )
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
@@ -150,11 +150,8 @@ class Gate:
             _owner_may(self.head, event, status, self.cancel)
         elif kind in _ANYTIME or kind.startswith("x."):
             pass
-        elif status == "imported":
-            if kind in STATUS_AFTER or not draft.by.startswith(IMPORTER):
-                raise InvalidTransition(run_id, status, kind, "an imported run is read-only for ever; fork it")
-        elif status == "open":
-            _may_record(self.head, event, self.scene)
+        elif status in UNOWNED or kind == "run.erased":
+            _may_tell(self.head, draft, status, self.scene)
         elif kind in _NOT_TERMINAL:
             if status in TERMINAL:
                 raise InvalidTransition(run_id, status, kind, "the run has ended")
@@ -187,6 +184,17 @@ def _may_begin(head: Head, kind: str, by: str) -> None:
     if kind not in (("run.imported",) if by.startswith(IMPORTER) else ("run.queued", "run.opened")):
         what = "a run begins with run.queued, one that nobody owns with run.opened, an imported one with run.imported"
         raise InvalidTransition(head.run_id, "new", kind, what)
+
+
+def _may_tell(head: Head, draft: Draft, status: str, scene: Scene) -> None:
+    """Judge what is told of a run that nobody owns, and the erasing of one that has ended."""
+    if draft.type == "run.erased":
+        if status not in TERMINAL and status not in UNOWNED:
+            raise InvalidTransition(head.run_id, status, draft.type, "only a run that has ended is erased")
+    elif status == "open":
+        _may_record(head, draft.event, scene)
+    elif draft.type in STATUS_AFTER or not draft.by.startswith(IMPORTER):
+        raise InvalidTransition(head.run_id, status, draft.type, "an imported run is read-only for ever; fork it")
 
 
 def _may_record(head: Head, event: Event, scene: Scene) -> None:

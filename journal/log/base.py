@@ -23,6 +23,7 @@ from typing import (
 )
 
 from .errors import InvalidArgument
+from .private_fields import PRIVATE_FIELDS
 from .shapes import Anything, Flag, ListOf, MapOf, Number, Shape, Text, Whole, without_unknown
 
 Json: TypeAlias = Any
@@ -35,13 +36,16 @@ class Event:
     """Something that happened. Immutable; its class says what, by a `TYPE` that is stored and never changes.
 
     A subclass is a frozen dataclass of JSON values. `VERSION` is that of its data; `BLOBS` names the fields that may
-    be kept out of line, which no fold reads. `DURABLE`: the commit waits for the disk; for types of the user's own.
+    be kept out of line, which no fold reads. `PRIVATE` names what is private in a private run, each a path with `*` for
+    every item: `args`, `error.message`, `tasks.*.title`.
+    `DURABLE`: the commit waits for the disk; for types of the user's own.
     """
 
     TYPE: ClassVar[str] = ""
     VERSION: ClassVar[int] = 1
     BLOBS: ClassVar[frozenset[str]] = frozenset()
     DURABLE: ClassVar[bool] = True
+    PRIVATE: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,11 @@ class BlobRef:
 
     sha256: str
     bytes: int
+
+
+ERASED: Final = BlobRef("", 0)
+"""What stands for a private value that was erased; where only text can stand, that is `ERASED_TEXT`."""
+ERASED_TEXT: Final = "(erased)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,7 @@ class RecordedEvent(NamedTuple):
     `at` is UTC text with microseconds, `by` who wrote it, `epoch` the writer's fencing token (0 = not the owner),
     `step` the index of the step that it belongs to, from 0, or None. `hash` is its hash in hex, as it is stored.
     `unknown` holds what of its data this version doesn't know, by path: a newer one wrote it, and ignoring it is right.
+    `private` says whether some of its values are stored so that they can be erased.
     """
 
     run_id: str
@@ -102,6 +112,7 @@ class RecordedEvent(NamedTuple):
     hash: str
     event: Event
     unknown: Mapping[str, Json] = NOTHING_UNKNOWN
+    private: bool = False
 
 
 class Field(NamedTuple):
@@ -227,6 +238,7 @@ def known_data(cls: type[Event], data: Mapping[str, Json]) -> tuple[dict[str, Js
 
 def builtin(cls: E_) -> E_:
     """Register one of the package's own event types."""
+    cls.PRIVATE = PRIVATE_FIELDS.get(cls.TYPE, cls.PRIVATE)
     _types[cls.TYPE] = cls
     return cls
 

@@ -2,7 +2,7 @@
 
 A body is one JSON object, its keys in this order, the optional ones only when used:
 
-    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"ext":{…},"data":{…}}
+    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"ext":{…},"private":{…},"data":{…}}
 
 The round-trip rule: a value is stored only if it comes back equal, type for type and key after key. Nothing stored is
 ever imported, evaluated or unpickled.
@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import orjson
 
@@ -36,7 +37,7 @@ from .base import (
     upcasters,
 )
 from .chain import GENESIS, NewRow, event_hash
-from .errors import InvalidArgument, TooLarge, Unstorable
+from .errors import InvalidArgument, MissingExtra, TooLarge, Unstorable
 from .limits import (
     blob_bytes_max,
     event_data_bytes_max,
@@ -47,6 +48,7 @@ from .limits import (
     name_chars_max,
     run_id_chars_max,
 )
+from .private_values import Keys, no_key, put_back
 from .shapes import DIGEST, Whole
 
 T = TypeVar("T", bound="str | None")
@@ -54,6 +56,7 @@ T = TypeVar("T", bound="str | None")
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _known: Final = registered()
+_Show: TypeAlias = Callable[[dict[str, Any], Any, frozenset[str]], None]
 _SCALARS: Final = frozenset({str, bool, type(None)})
 _MUTABLE: Final = frozenset({dict, list})
 _LENGTH: Final = Whole(0)
@@ -63,7 +66,8 @@ class Draft(NamedTuple):
     """An event before it is stored, with all that is drawn once so that a repeated append is the same append.
 
     `at` is UTC text with microseconds, `step` the index of the step that it belongs to, or None. `data` is its JSON,
-    `ext` the fields that went to blobs, `blobs` their bytes by digest.
+    `ext` the fields that went to blobs, `blobs` their bytes by digest. `private` is what was taken out of both,
+    encrypted (`hiding.hide`).
     """
 
     event: Event
@@ -74,6 +78,7 @@ class Draft(NamedTuple):
     data: bytes
     ext: bytes = b""
     blobs: tuple[tuple[str, bytes], ...] = ()
+    private: bytes = b""
 
 
 def check_run_id(run_id: object) -> str:
@@ -252,19 +257,24 @@ def check_by(by: object) -> str:
 
 def with_data(event: Event, data: Mapping[str, Any], ext: Mapping[str, Any]) -> Event:
     """Return the event with references in place of the fields that went to blobs."""
-    refs = {f.attribute: BlobRef(**ext[f.name]) for f in plan_of(type(event)) if f.name in ext}
-    return replace(event, **refs) if refs else event_of(type(event), data)
+    return with_refs(event, ext) if ext else event_of(type(event), data)
+
+
+def with_refs(event: Event, ext: Mapping[str, Any]) -> Event:
+    """Return the event with these references as its fields."""
+    return replace(event, **{f.attribute: BlobRef(**ext[f.name]) for f in plan_of(type(event)) if f.name in ext})
 
 
 def encode(draft: Draft, *, epoch: int) -> bytes:
     """Return the exact bytes of an event, which are hashed together with its place: `chain.event_hash`."""
-    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b%b,"data":%b}' % (
+    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b%b%b,"data":%b}' % (
         draft.event.VERSION,
         draft.at.encode(),
         orjson.dumps(draft.by),
         epoch,
         b"null" if draft.step is None else b"%d" % draft.step,
         b',"ext":%b' % draft.ext if draft.ext else b"",
+        b',"private":%b' % draft.private if draft.private else b"",
         draft.data,
     )
 
@@ -277,17 +287,24 @@ def linked(run_id: str, seq: int, prev: str | None, draft: Draft, *, epoch: int)
     body = encode(draft, epoch=epoch)
     digest = event_hash(run_id, seq, draft.type, GENESIS if prev is None else bytes.fromhex(prev), body)
     at, by, step, event = draft.at, draft.by, draft.step, draft.event
-    made = RecordedEvent(run_id, seq, 0, draft.type, at, by, epoch, step, digest.hex(), event)
+    made = RecordedEvent(
+        run_id, seq, 0, draft.type, at, by, epoch, step, digest.hex(), event, NOTHING_UNKNOWN, bool(draft.private)
+    )
     return made, (seq, draft.type, body, digest)
 
 
-def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> tuple[Event, Mapping[str, Json]]:
-    """Return the event that a stored body holds, and what of it this version doesn't know. Never raises."""
+def _event(event_type: str, body: bytes, envelope: dict[str, Any], show: _Show) -> tuple[Event, Mapping[str, Json]]:
+    """Return the event that a stored body holds, and what of it this version doesn't know. Never raises.
+
+    `show` puts private values back: `private_values.put_back`, but for the data and what stands in the body for them.
+    """
     try:
         version, data = envelope["v"], envelope["data"]
         if type(version) is not int or type(data) is not dict:
             return UnreadableEvent(event_type, "v or data has the wrong type", body), NOTHING_UNKNOWN
         cls = _known.get(event_type)
+        if (hidden := envelope.get("private")) is not None:
+            show(cast("dict[str, Any]", data), hidden, frozenset() if cls is None else cls.BLOBS)
         if not _shallow_text(body, cast("object", data)):
             what = f"it nests deeper than json_depth_max = {json_depth_max}"
             return UnreadableEvent(event_type, what, body), NOTHING_UNKNOWN
@@ -305,6 +322,8 @@ def _event(event_type: str, body: bytes, envelope: dict[str, Any]) -> tuple[Even
             data = upcasters()[event_type, version](dict(cast("dict[str, Any]", data)))
             version += 1
         return _tolerant(cls, cast("dict[str, Any]", data))
+    except MissingExtra:
+        raise
     except Exception as error:  # noqa: BLE001 - an upcaster or a class of the user's own may raise anything
         return UnreadableEvent(event_type, f"{type(error).__name__}: {error}"[:300], body), NOTHING_UNKNOWN
 
@@ -354,11 +373,12 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 def decode(  # noqa: PLR0917 - the columns of a row, in their order
-    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes
+    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes, keys: Keys = no_key
 ) -> RecordedEvent:
-    """Return the record of a stored row. Never raises: what can't be read is an UnreadableEvent.
+    """Return the record of a stored row. What can't be read is an UnreadableEvent; only MissingExtra is raised.
 
     `digest` are the bytes of the row's hash, which nobody has compared with the event yet: `chain.verified` does.
+    `keys(run_id)` returns the key of a private run; without it, its private values read as if they had been erased.
     """
     try:
         envelope = orjson.loads(body)
@@ -371,8 +391,9 @@ def decode(  # noqa: PLR0917 - the columns of a row, in their order
     if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
         event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
     elif sound:
-        event, unknown = _event(event_type, body, envelope)
+        event, unknown = _event(event_type, body, envelope, partial(put_back, keys, run_id, seq, event_type))
     else:
         event = UnreadableEvent(event_type, "the body is not an event's JSON", body)
         at, by, epoch, step = "", "", 0, None
-    return RecordedEvent(run_id, seq, position, event_type, at, by, epoch, step, digest.hex(), event, unknown)
+    private = envelope is not _NOTHING and "private" in envelope
+    return RecordedEvent(run_id, seq, position, event_type, at, by, epoch, step, digest.hex(), event, unknown, private)

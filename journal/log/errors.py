@@ -45,6 +45,15 @@ class TooLarge(JournalError, ValueError):
     code = "too_large"
 
 
+class MissingExtra(JournalError, ImportError):
+    """A part of this package needs a library that isn't installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, what: str, library: str, extra: str) -> None:
+        super().__init__(f"{what} need the library {library}: pip install 'runjournal[{extra}]'")
+
+
 class RunNotFound(JournalError, LookupError):
     """No run has this id."""
 

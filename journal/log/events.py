@@ -191,6 +191,15 @@ class RunCancelled(Event):
 
 @builtin
 @dataclass(frozen=True, slots=True)
+class RunErased(Event):
+    """The private values of the run were erased, for a reason that isn't private; see `Journal.erase`."""
+
+    TYPE: ClassVar[str] = "run.erased"
+    reason: str
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
 class StepStarted(Event):
     """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1."""
 

@@ -154,22 +154,23 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
     match event:
         case e.RunQueued():
             return head._replace(
-                kind=event.kind, title=event.title, tags=tags_json(event.tags), scope=event.scope or head.run_id,
+                kind=event.kind, title=None if record.private else event.title, tags=tags_json(event.tags),
+                scope=event.scope or head.run_id,
                 priority=event.priority or 0, parent_run_id=event.parent_run_id, queued_at=record.at,
                 due_at=event.not_before,
             )  # fmt: skip
         case e.RunImported():
             return head._replace(
                 kind=event.kind,
-                title=event.title,
+                title=None if record.private else event.title,
                 scope=head.run_id,
                 parent_run_id=event.parent_run_id,
                 queued_at=record.at,
             )
         case e.RunOpened():
             return head._replace(
-                kind=event.kind, title=event.title, tags=tags_json(event.tags), scope=head.run_id,
-                parent_run_id=event.parent_run_id, queued_at=record.at,
+                kind=event.kind, title=None if record.private else event.title, tags=tags_json(event.tags),
+                scope=head.run_id, parent_run_id=event.parent_run_id, queued_at=record.at,
             )  # fmt: skip
         case e.RunClaimed():
             return head._replace(

@@ -15,12 +15,14 @@ from eventsourcing.popo import POPOApplicationRecorder
 
 from .base import RecordedEvent
 from .chain import NewRow, RawRow
+from .cipher import ERASED_KEY
 from .clock import Clock
 from .codec import decode
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .guard import free, hold
 from .head import Head
 from .limits import checkpoint_stretch_events, hash_bytes, read_page_events_max
+from .private_values import KeyRing, Keys
 from .store import Alone, BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
 from .tables import DERIVED, INDEX, STATE
 
@@ -75,8 +77,8 @@ def _row(each: Notification) -> RawRow:
     return each.originator_version, each.id, each.topic, state[hash_bytes:], state[:hash_bytes]
 
 
-def _decoded(each: Notification) -> RecordedEvent:
-    return decode(str(each.originator_id), *_row(each))
+def _decoded(each: Notification, keys: Keys) -> RecordedEvent:
+    return decode(str(each.originator_id), *_row(each), keys)
 
 
 class _Reads(ABC):
@@ -141,6 +143,16 @@ class _Reads(ABC):
         found: Import | None = self._row("imports", (run_id,))
         return found
 
+    def secret(self, purpose: str, name: str) -> bytes | None:
+        """The newest key for a purpose and name; None if there never was one."""
+        found: bytes | None = self._row("secrets", (purpose, name))
+        return found
+
+    def key(self, run_id: str) -> bytes | None:
+        """The key of a run's private values; None if it has none, or they were erased."""
+        key = self.secret("run", run_id)
+        return None if key == ERASED_KEY else key
+
     @abstractmethod
     def _runs(self) -> list[str]: ...
 
@@ -202,6 +214,18 @@ class _Transaction(_Reads):
         if write.imported is not None:
             self.changes["imports"][run_id,] = write.imported
         return list(range(first, first + len(write.events)))
+
+    def add_secret(self, purpose: str, name: str, key: bytes) -> None:
+        """Keep a new key, in place of the one before it."""
+        self._open()
+        self.changes["secrets"][purpose, name] = key
+
+    def erase_secrets(self, purpose: str, name: str) -> int:
+        """Erase the key for a purpose and name; return how many weren't erased before."""
+        if self.secret(purpose, name) in (None, ERASED_KEY):
+            return 0
+        self.changes["secrets"][purpose, name] = ERASED_KEY
+        return 1
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Raise InvalidArgument: there is no SQL here."""
@@ -371,6 +395,16 @@ class MemoryStore(_Reads):
 
         hold(self._lock, save)
 
+    def scrub(self) -> bool:
+        """Return True: what is erased in memory is nowhere else."""
+        self._check()
+        return True
+
+    def unscrubbed(self) -> bool:
+        """Return False, as `scrub` has nothing to do."""
+        self._check()
+        return False
+
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
         """Drop checkpoints: one, those of a run, or all. Return how many."""
 
@@ -456,18 +490,20 @@ class MemoryStore(_Reads):
         head = self.head(run_id)
         last = head.head_seq if head else 0
         last = last if before is None else min(last, before - 1)
+        keys = KeyRing(self.key)
         while last > 0:
             first = max(1, last - read_page_events_max + 1)
-            yield from map(_decoded, reversed(self._page(run_id, first, last)))
+            yield from (_decoded(each, keys) for each in reversed(self._page(run_id, first, last)))
             last = first - 1
 
     def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
         """All runs' events with after < position <= upto, in the order of the store."""
+        keys = KeyRing(self.key)
         while True:
             self._check()
             look = partial(self._recorder.select_notifications, after, read_page_events_max, upto)
             page = hold(self._lock, partial(look, inclusive_of_start=False))
-            yield from map(_decoded, page)
+            yield from (_decoded(each, keys) for each in page)
             if len(page) < read_page_events_max:
                 return
             after = page[-1].id
@@ -536,6 +572,11 @@ class MemoryStore(_Reads):
     def backup(self, target: str) -> None:
         """Raise InvalidArgument: there is no file to copy."""
         raise InvalidArgument("backup: a store in memory has no file; use a SQLite store")
+
+    def vacuum(self) -> int:
+        """Return 0: nothing is on disk."""
+        self._check()
+        return 0
 
     def faults(self) -> list[Fault]:
         """None: there is nothing that another program could have changed."""

@@ -326,7 +326,7 @@ class SQLiteStore(SQLiteWideReads):
         self._wal_pages = pages
         return apsw.SQLITE_OK
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
         """Move what the WAL holds into the file, as far as readers allow, so that the WAL can be used anew.
 
         The commit before it stands, whatever happens here. But a failed fsync may have lost pages that later ones
@@ -334,7 +334,7 @@ class SQLiteStore(SQLiteWideReads):
         """
         self._wal_pages = 0
         try:
-            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._writer.wal_checkpoint(mode=mode)
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
             return
         except apsw.Error:
@@ -363,6 +363,47 @@ class SQLiteStore(SQLiteWideReads):
         if seq is not None and not 0 <= seq <= int_max:
             raise InvalidArgument(f"seq: expected one from 0 to {int_max}, got {seq}"[:120])
         return self._relaxed(partial(checkpoints.drop, run_id=run_id, seq=seq))
+
+    def scrub(self) -> bool:
+        """Move the whole WAL into the file, so that no older page is left in it; return whether readers let it.
+
+        Keys that were overwritten are then in no file of the store. Raises what `transact` raises.
+        """
+
+        def truncate(writer: apsw.Connection) -> bool:
+            try:
+                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError):
+                return False
+            except apsw.Error as error:
+                self._poison()
+                raise translate(error, self._path) from error
+            self._wal_pages = 0
+            return True
+
+        if self.unscrubbed() and not self._locked(truncate, durable=True):
+            return False
+        self._relaxed(lambda writer: value(writer, "DELETE FROM meta WHERE key = 'scrub' RETURNING 1"))
+        return True
+
+    def vacuum(self) -> int:
+        """Write the file anew without the pages that hold nothing; return how many bytes it and the WAL have lost."""
+
+        def rewrite(writer: apsw.Connection) -> int:
+            files = (self._path, f"{self._path}-wal")
+            before = sum(map(size, files))
+            try:
+                writer.execute("VACUUM").fetchall()
+            except apsw.Error as error:
+                raise translate(error, self._path) from error
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return max(0, before - sum(map(size, files)))
+
+        return self._locked(rewrite, durable=True)
+
+    def unscrubbed(self) -> bool:
+        """Return whether keys were overwritten and `scrub` hasn't got through since."""
+        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'scrub'"))
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:

@@ -38,6 +38,7 @@ _SETTINGS: Final[dict[str, int]] = {
     "trusted_schema": 0,
     "cell_size_check": 1,
     "mmap_size": 0,
+    "secure_delete": 1,  # bytes of a key that SQLite moves are overwritten where they were
     "journal_size_limit": wal_size_limit_bytes,
     "wal_autocheckpoint": 0,  # SQLite's own ignores a failed fsync: the store checkpoints itself
     "synchronous": 2,

@@ -18,10 +18,13 @@ import apsw
 
 from .base import RecordedEvent
 from .chain import RawRow
+from .cipher import ERASED_KEY
 from .codec import decode, is_utf8
 from .errors import CorruptLog, InvalidArgument
 from .head import Head, row_fault
 from .limits import int_max, read_page_events_max
+from .private_values import KeyRing
+from .sqlite_checkpoints import opened
 from .sqlite_errors import translate
 from .sqlite_events import fetched
 from .store import BadRow, Checkpoint, Effect, Import, StepEnd, Unknown, read, warn_of
@@ -84,6 +87,7 @@ _TYPE_COUNTS: Final = (
 _SEQ_AT: Final = (
     f"SELECT seq FROM events WHERE run = {_NUMBER} AND {_STATED_AT.format('body', 26)} <= ? ORDER BY seq DESC LIMIT 1"
 )
+_NEWEST_KEY: Final = "SELECT key FROM secrets WHERE purpose = ? AND name = ? ORDER BY id DESC LIMIT 1"
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM events"
 
 
@@ -255,6 +259,16 @@ class SQLiteReads(ABC):
         rows = self._rows(_IMPORTED, (run_id,))
         return Import._make(rows[0]) if rows else None
 
+    def secret(self, purpose: str, name: str) -> bytes | None:
+        """The newest key for a purpose and name; None if there never was one."""
+        rows = self._rows(_NEWEST_KEY, (purpose, name))
+        return bytes(rows[0][0]) if rows else None
+
+    def key(self, run_id: str) -> bytes | None:
+        """The key of a run's private values; None if it has none, or they were erased."""
+        key = self.secret("run", run_id)
+        return None if key == ERASED_KEY else key
+
     def born(self) -> Iterator[str]:
         """Every run that has a first event, in the order of these."""
         after = 0
@@ -299,18 +313,19 @@ class SQLiteWideReads(SQLiteReads):
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
         """The run's events with seq < before, newest first."""
-        upto = int_max if before is None else before - 1
+        upto, keys = int_max if before is None else before - 1, KeyRing(self.key)
         while page := self._page(run_id, 0, upto, newest_first=True):
             for row in page:
-                yield decode(run_id, *row)
+                yield decode(run_id, *row, keys)
             upto = page[-1][0] - 1
 
     def read_all(self, after: int = 0, upto: int | None = None) -> Iterator[RecordedEvent]:
         """All runs' events with after < position <= upto, in the order of the store."""
+        keys = KeyRing(self.key)
         while True:
             page = self._rows(_LOG_PAGE, (after, int_max if upto is None else upto))
             for row in page:
-                yield decode(*row)
+                yield decode(*cast("tuple[str, int, int, str, bytes, bytes]", row), keys)
             if len(page) < read_page_events_max:
                 return
             after = page[-1][2]
@@ -349,7 +364,9 @@ class SQLiteWideReads(SQLiteReads):
         before = (int_max if upto is None else upto + 1, "")
         while rows := self._rows(_CHECKPOINT_BEFORE, (run_id, *before)):
             found = Checkpoint._make(rows[0])
-            yield found
+            readable = opened(found, self.secret)
+            if readable is not None:
+                yield readable
             before = (found.seq, _bytes(found.fold))
 
     def checkpoint_runs(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ import apsw
 
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
-from .limits import overdue_look_steps, transaction_s_max
+from .limits import key_bytes, overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
 from .sqlite_parts import restore
 from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, head_of
@@ -49,6 +49,12 @@ _SET_IMPORT: Final = (
     "INSERT INTO imports (run_id, source, sha256, taken) VALUES (?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET source = excluded.source, sha256 = excluded.sha256, taken = excluded.taken"
 )
+_ADD_KEY: Final = "INSERT INTO secrets (purpose, name, key) VALUES (?, ?, ?)"
+_ERASE_KEYS: Final = (
+    f"UPDATE secrets SET key = zeroblob({key_bytes}) "
+    f"WHERE purpose = ? AND name = ? AND key <> zeroblob({key_bytes}) RETURNING id"
+)
+_UNSCRUBBED: Final = "INSERT INTO meta (key, value) VALUES ('scrub', 'due') ON CONFLICT DO NOTHING"
 
 
 class SQLiteTransaction(SQLiteReads):
@@ -119,6 +125,17 @@ class SQLiteTransaction(SQLiteReads):
             self.failed = error
             raise
         return list(range(end - len(write.events), end))
+
+    def add_secret(self, purpose: str, name: str, key: bytes) -> None:
+        """Keep a new key, which is from now on the newest for its purpose and name."""
+        self._rows(_ADD_KEY, (purpose, name, key))
+
+    def erase_secrets(self, purpose: str, name: str) -> int:
+        """Overwrite every key for a purpose and name in place; return how many weren't erased before."""
+        found = len(self._rows(_ERASE_KEYS, (purpose, name)))
+        if found:
+            self._rows(_UNSCRUBBED)
+        return found
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement of a transactional tool on its tables; return its rows.

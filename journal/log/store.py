@@ -20,12 +20,16 @@ from .codec import decode
 from .errors import InvalidArgument
 from .head import Head
 from .limits import read_page_heads_max
+from .private_values import KeyRing
 
 T = TypeVar("T")
 
 
 class Effect(NamedTuple):
-    """A tool call that happened and isn't idempotent: what later calls under its key are answered from."""
+    """A tool call that happened and isn't idempotent: what later calls under its key are answered from.
+
+    `args_sha256` is "" in a private run.
+    """
 
     scope: str
     key: str
@@ -188,6 +192,17 @@ class Reading(Protocol):
         """Return where an imported run came from, or None."""
         ...
 
+    def secret(self, purpose: str, name: str) -> bytes | None:
+        """Return the newest key for a purpose, `run`, `checkpoints` or `scope`; None if there never was one.
+
+        `name` is the run's id, or the scope. A key that was erased is `cipher.ERASED_KEY`.
+        """
+        ...
+
+    def key(self, run_id: str) -> bytes | None:
+        """Return the key of a run's private values; None if it has none, or they were erased."""
+        ...
+
     def born(self) -> Iterator[str]:
         """Yield every run that has a first event, in the order of their first events."""
         ...
@@ -198,6 +213,17 @@ class Transaction(Reading, Protocol):
 
     def write(self, write: Write) -> list[int]:
         """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
+        ...
+
+    def add_secret(self, purpose: str, name: str, key: bytes) -> None:
+        """Keep a new key, which is from now on the newest for its purpose and name."""
+        ...
+
+    def erase_secrets(self, purpose: str, name: str) -> int:
+        """Overwrite every key for a purpose and name in place; return how many weren't erased before.
+
+        What is left of them in other places of the files goes with `Store.scrub`.
+        """
         ...
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -329,6 +355,18 @@ class Store(Reading, Protocol):
         """
         ...
 
+    def scrub(self) -> bool:
+        """Make sure that no file of the store holds an erased key any more; return whether that could be done.
+
+        It can't while a reader, of any process, still reads from before the erasure: then `unscrubbed` says so until
+        another `scrub` gets through. Raises what `transact` raises.
+        """
+        ...
+
+    def unscrubbed(self) -> bool:
+        """Return whether keys were erased and `scrub` hasn't got through since."""
+        ...
+
     def drop_checkpoints(self, run_id: str | None = None, seq: int | None = None) -> int:
         """Drop checkpoints: one, those of a run, or all. Return how many."""
         ...
@@ -366,6 +404,13 @@ class Store(Reading, Protocol):
         """
         ...
 
+    def vacuum(self) -> int:
+        """Give disk space back that holds nothing any more; return how many bytes. Others may read and wait meanwhile.
+
+        It takes as much free disk as the store has. Raises what `transact` raises.
+        """
+        ...
+
     def faults(self) -> list[Fault]:
         """What of the store's tables isn't as this version makes it, and what the store's user has made beside them."""
         ...
@@ -390,9 +435,10 @@ def read(
 ) -> Iterator[RecordedEvent]:
     """Yield what `Reading.read` yields, from the rows of `Reading.read_raw`: only events of these types are decoded."""
     wanted = None if types is None else frozenset(types)
+    keys = KeyRing(reading.key)
     for row in reading.read_raw(run_id, after, upto):
         if wanted is None or row[2] in wanted:
-            yield decode(run_id, *row)
+            yield decode(run_id, *row, keys)
 
 
 def all_heads(

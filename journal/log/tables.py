@@ -32,7 +32,7 @@ INDEX: Final = {
 DERIVED: Final = tuple(name for name in INDEX if name != "imports")
 """Those that follow from the events, and that a rebuild makes again; where a run came from doesn't."""
 
-STATE: Final = ("runs", "blobs", "checkpoints", *INDEX)
+STATE: Final = ("runs", "blobs", "checkpoints", "secrets", *INDEX)
 """All that a store holds beside the events."""
 
 ALL: Final = frozenset({"events", "run_keys", "log", "meta", *STATE})

@@ -10,6 +10,7 @@ from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.codec import decode
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreUnavailable
 from runjournal.log.limits import read_page_events_max
+from runjournal.log.private_values import KeyRing, Keys
 from runjournal.log.store import Store
 
 from .progress import Progress
@@ -38,11 +39,11 @@ def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None 
     Where a page can't be read, its rows are tried one by one. After a page of which no row can be read the rest is one
     `Damage`. Raises StoreBusy, StoreClosed.
     """
-    after, count = 0, 0
+    after, count, keys = 0, 0, KeyRing(store.key)
     while True:
         try:
             for row in store.read_raw(run_id, after, upto):
-                yield _row(run_id, *row)
+                yield _row(keys, run_id, *row)
                 after, count = row[0], count + 1
                 if progress is not None and not count % read_page_events_max:
                     progress(count, upto)
@@ -73,11 +74,11 @@ def _one_by_one(store: Store, run_id: str, after: int, last: int) -> Iterator[In
         except DAMAGE as error:
             yield Damage(seq, type(error).__name__)
         else:
-            yield from (_row(run_id, *each) for each in found)
+            yield from (_row(store.key, run_id, *each) for each in found)
 
 
 def _row(  # noqa: PLR0917 - the columns of a row, in their order
-    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes
+    keys: Keys, run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes
 ) -> IndexRow | Damage:
     """Decode a row, whatever it holds."""
     try:
@@ -86,7 +87,7 @@ def _row(  # noqa: PLR0917 - the columns of a row, in their order
     except Exception as error:  # noqa: BLE001 - no event of this package can have been there
         return Damage(seq, type(error).__name__)
     try:
-        return IndexRow(decode(run_id, seq, position, event_type, body, digest), body)
+        return IndexRow(decode(run_id, seq, position, event_type, body, digest, keys), body)
     except Exception as error:  # noqa: BLE001 - decode promises not to raise; an audit doesn't rely on it
         reason = f"{type(error).__name__}"
     event = UnreadableEvent(event_type, reason, body)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from runjournal.log import events as e
 from runjournal.log.base import Json, RecordedEvent, data_of
 from runjournal.log.codec import decode
+from runjournal.log.private_values import KeyRing, Keys
 from runjournal.logbook import Logbook
 
 from .progress import Progress, told
@@ -51,6 +52,7 @@ class _Deed(NamedTuple):
     type: str
     body: bytes
     digest: bytes
+    keys: Keys
 
     def same(self, other: _Deed) -> bool:
         """Return whether both say the same, but for ids."""
@@ -64,14 +66,15 @@ class _Deed(NamedTuple):
         return head.partition(b'"ext":')[2], data
 
     def record(self) -> RecordedEvent:
-        return decode(self.run_id, self.seq, 0, self.type, self.body, self.digest)
+        return decode(self.run_id, self.seq, 0, self.type, self.body, self.digest, self.keys)
 
 
 def _deeds(journal: Logbook, run_id: str, upto: int | None) -> Iterator[_Deed]:
     """Yield the events that say what a run did."""
+    keys = KeyRing(journal.store.key)
     for seq, _, event_type, body, digest in journal.store.read_raw(run_id, 0, upto):
         if not event_type.startswith(_KEEPING_HOUSE):
-            yield _Deed(run_id, seq, event_type, body, digest)
+            yield _Deed(run_id, seq, event_type, body, digest, keys)
 
 
 def _without_ids(record: RecordedEvent) -> Json:

@@ -66,8 +66,8 @@ def doctor(journal: Logbook | Store, url: str = "") -> list[Check]:
     patient = _Patient(store, url or store.url)
     checks: list[Callable[[], Iterator[Check]]] = [
         patient.versions, patient.engine, patient.settings, patient.schema, patient.file, patient.place, patient.disk,
-        patient.integrity, patient.lock, patient.others, patient.clock, patient.tables, patient.runs, patient.recovery,
-        patient.tail,
+        patient.integrity, patient.erased, patient.lock, patient.others, patient.clock, patient.tables, patient.runs,
+        patient.recovery, patient.tail,
     ]  # fmt: skip
     found: list[Check] = []
     for check in checks:
@@ -163,6 +163,12 @@ class _Patient:
                 yield Check("schema", False, f"{shown(fault.part)[1:-1]}: {fault.what}", self._command("db rebuild"))
         if own:
             yield Check("schema", None, f"{len(own)} tables and indexes were made by the store's user{_list(own)}")
+
+    def erased(self) -> Iterator[Check]:
+        """Whether keys that were erased are gone from every file of the store."""
+        if self.store.unscrubbed():
+            what = "a reader that began before an erasure keeps an older page with the key: end it, or wait for it"
+            yield Check("erased", False, what, self._command("doctor"))
 
     def tables(self) -> Iterator[Check]:
         """Whether the rows beside the events are what follows from these; a store of many events is left to `audit`."""

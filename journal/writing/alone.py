@@ -17,6 +17,7 @@ from runjournal.log.chain import NewRow
 from runjournal.log.codec import Draft, linked
 from runjournal.log.errors import AppendRefused
 from runjournal.log.head import MOVES, Head, advance
+from runjournal.log.hiding import hide
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
@@ -25,10 +26,14 @@ from .placing import placed
 
 
 class OwnersView(NamedTuple):
-    """What this process knows of a run that it owns: its folded state and its head, both as of the last event."""
+    """What this process knows of a run that it owns: its folded state and its head, both as of the last event.
+
+    `secret` is the key of its private values, None for a run that isn't private.
+    """
 
     state: RunState
     head: Head
+    secret: bytes | None = None
 
     @property
     def current(self) -> bool:
@@ -80,13 +85,14 @@ def judged(
     draft: Draft, known: OwnersView, epoch: int, now: Callable[[], str]
 ) -> tuple[RecordedEvent, NewRow, Draft] | None:
     """Return an event of the owner at its place, if it may be appended as far as its owner knows; else None."""
-    state, head = known
+    state, head, secret = known
     try:
         Gate(head, epoch, _Scene(state, now)).admit(draft)
     except (AppendRefused, _LongWayError):
         return None
     draft = placed(draft, epoch, state)
-    record, row = linked(head.run_id, head.head_seq + 1, head.head_hash, draft, epoch=epoch)
+    stored = draft if secret is None else hide(draft, secret, head.run_id, head.head_seq + 1)
+    record, row = linked(head.run_id, head.head_seq + 1, head.head_hash, stored, epoch=epoch)
     return record, row, draft
 
 
@@ -96,7 +102,7 @@ def folded(record: RecordedEvent, known: OwnersView) -> OwnersView:
     state.apply(record)
     if (check := BOUNDS.get(record.type)) is not None:
         check(state, record)
-    return OwnersView(state, advance(known.head, record))
+    return OwnersView(state, advance(known.head, record), known.secret)
 
 
 def starts_of(record: RecordedEvent, draft: Draft) -> dict[int, bytes]:

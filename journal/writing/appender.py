@@ -34,7 +34,7 @@ from runjournal.log.store import Alone, Checkpoint, Import, Store, Transaction, 
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
-from . import alone, folding
+from . import alone, folding, keys
 from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy
 from .placing import placed
@@ -59,7 +59,7 @@ class Batch:
 class Appender:
     """Appends for one journal. `states` are the folded states of the runs that it appended to last.
 
-    `owned(run_id)` says whether the run is this journal's.
+    `owned(run_id)` says whether the run is this journal's; `private` makes every new run a private one.
     """
 
     def __init__(
@@ -69,7 +69,10 @@ class Appender:
         policy: CheckpointPolicy,
         process: owner.Process,
         owned: Callable[[str], bool] = lambda _: False,
+        *,
+        private: bool = False,
     ) -> None:
+        self.private = private
         self.store = store
         self._clock = clock
         self._process = process
@@ -118,7 +121,7 @@ class Appender:
                 return None
             record, draft, known = made[0]
             record = record._replace(position=position)
-            states.keep(key, known.state, alone.starts_of(record, draft), known.head)
+            states.keep(key, known.state, alone.starts_of(record, draft), known.head, known.secret)
             for due in states.due(key, [record]):
                 states.save(*due)
         except BaseException:
@@ -177,6 +180,10 @@ class Appender:
             return (batch,)
 
         return self._commit(made, durable=True)[0]
+
+    def append_all_made(self, make: Callable[[Transaction], Iterable[Batch]]) -> list[list[RecordedEvent]]:
+        """Append what `make` returns to several runs, inside one transaction, as `append_made` does to one."""
+        return self._commit(make, durable=True)
 
     def _commit(
         self, made: Iterable[Batch] | Callable[[Transaction], Iterable[Batch]], *, durable: bool
@@ -247,6 +254,7 @@ class _Append:
         self.starts: dict[int, bytes] = {}
         self.claims = False
         self.after: Head | None = None
+        self.secret: bytes | None = None
 
     def states(self) -> list[Key]:
         """Return the states that it may have folded on, or handed over to a new owner."""
@@ -267,7 +275,7 @@ class _Append:
             self.state = self.appender.states.load(self.tx, head, self.key, batch.drafts[0].event)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
-            self.appender.states.keep(self.key, self.state, self.starts, self.after)
+            self.appender.states.keep(self.key, self.state, self.starts, self.after, self.secret)
         if self.claims:
             self.appender.states.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
@@ -303,13 +311,16 @@ class _Append:
             self._check_native()
         rows: list[NewRow] = []
         blobs: dict[str, bytes] = {}
+        self.secret = keys.of_run(self.tx, self.batch.run_id, self.appender.private, self.batch.drafts[0].event)
         for draft in self.batch.drafts:
             epoch = gate.epoch
             gate.admit(draft)
             if isinstance(draft.event, e.RunClaimed):
                 epoch, self.claims = draft.event.epoch, True
             draft = placed(draft, epoch, self.state)  # noqa: PLW2901 - the same draft, at its place
-            rec, row = linked(self.batch.run_id, head.head_seq + 1, head.head_hash, draft, epoch=epoch)
+            seq = head.head_seq + 1
+            stored = draft if self.secret is None else keys.hidden(draft, self.secret, self.batch.run_id, seq)
+            rec, row = linked(self.batch.run_id, seq, head.head_hash, stored, epoch=epoch)
             if isinstance(draft.event, e.RunQueued):
                 self._check_line(draft.event)
             head = advance(head, rec, self.appender.boottime_s() if isinstance(draft.event, e.RunClaimed) else 0.0)
@@ -317,7 +328,7 @@ class _Append:
             records.append(rec)
             rows.append(row)
             self.starts |= alone.starts_of(rec, draft)
-            blobs.update(draft.blobs)
+            blobs.update(stored.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
         newest_run = (head.scope, head.run_id) if records[0].type == "run.queued" else None
@@ -384,7 +395,8 @@ class _Append:
 
     def _check_native(self) -> None:
         """Refuse to write into a run that lives elsewhere: what happens to it there is imported from there."""
-        if self.tx.imported(self.batch.run_id) is not None:
+        erases = self.batch.drafts[0].type == "run.erased"
+        if not erases and self.tx.imported(self.batch.run_id) is not None:
             raise NotAllowed(
                 f"run {self.batch.run_id} was imported and lives elsewhere: here only its importer adds to it; "
                 "fork it to go on"
@@ -413,26 +425,27 @@ class _Append:
         first = batch.drafts[0]
         if len(batch.drafts) == 1 and first.type in _TERMINALS and head.status == first.type.removeprefix("run."):
             for rec in self.tx.read(batch.run_id, types=(first.type,)):
-                if _same(rec, first, self.tx):
+                if self._same(rec, first):
                     return [rec]
         if batch.expect is None or batch.expect >= head.head_seq:
             return None
         upto = batch.expect + len(batch.drafts)
         there = list(self.tx.read(batch.run_id, batch.expect, upto))
         alike = len(there) == len(batch.drafts) and all(
-            (rec.at, rec.by) == (draft.at, draft.by) and _same(rec, draft, self.tx)
+            (rec.at, rec.by) == (draft.at, draft.by) and self._same(rec, draft)
             for rec, draft in zip(there, batch.drafts, strict=True)
         )
         return there if alike else None
 
-
-def _same(rec: RecordedEvent, draft: Draft, tx: Transaction) -> bool:
-    """Return whether a stored event is this draft: the same type and, at its own place, the same bytes."""
-    if rec.type != draft.type:
-        return False
-    again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext)
-    body = encode(again, epoch=rec.epoch)
-    return any(raw[3] == body for raw in tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
+    def _same(self, rec: RecordedEvent, draft: Draft) -> bool:
+        """Return whether a stored event is this draft: the same type and, at its own place, the same bytes."""
+        if rec.type != draft.type:
+            return False
+        again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext, draft.blobs)
+        if (secret := self.tx.key(rec.run_id)) is not None:
+            again = keys.hidden(again, secret, rec.run_id, rec.seq)
+        body = encode(again, epoch=rec.epoch)
+        return any(raw[3] == body for raw in self.tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
 
 
 def _check_size(batch: Batch) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from runjournal.log import events as e
-from runjournal.log.base import BlobRef, Json, RecordedEvent, plan_of
+from runjournal.log.base import ERASED, BlobRef, Json, RecordedEvent, plan_of
 from runjournal.log.chain import verified
-from runjournal.log.codec import decode, digest_of, loads
+from runjournal.log.codec import decode, digest_of
 from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob
 from runjournal.log.head import Head
+from runjournal.log.hiding import blob_value
+from runjournal.log.private_values import KeyRing
 from runjournal.log.store import Reading, Store
 from runjournal.projections import transcript
 from runjournal.projections.state import RunState
@@ -98,10 +100,10 @@ def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | N
 
     Raises CorruptLog.
     """
-    last = after
+    last, keys = after, KeyRing(reading.key)
     for row in verified(reading.read_raw(run_id, after, upto), run_id, after, chain):
         last = row[0]
-        yield decode(run_id, *row)
+        yield decode(run_id, *row, keys)
     if last < upto:
         raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 
@@ -133,26 +135,31 @@ def filled(store: Store, value: object) -> object:
     """A value, read from its blob if it is held out of line and its blob is there and can be read."""
     body = store.blob(value.sha256) if isinstance(value, BlobRef) else None
     try:
-        return value if body is None else loads(body)
+        return value if body is None else blob_value(body, store.key)
     except ValueError:
         return value
 
 
 def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
-    """Return a record with the values that are held out of line in place. Raises MissingBlob, CorruptLog."""
+    """Return a record with the values that are held out of line in place, but for those that were erased.
+
+    Raises MissingBlob, CorruptLog.
+    """
     plan = plan_of(type(record.event)) if record.event.BLOBS else ()
     refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
     if not refs:
         return record
     values: dict[str, Json] = {}
     for name, ref in refs.items():
+        if ref == ERASED:
+            continue
         body = store.blob(ref.sha256)
         if body is None:
             raise MissingBlob(ref.sha256, f"run {record.run_id} seq {record.seq} {record.type}.{name}")
         if digest_of(body) != ref.sha256:
             raise CorruptLog(record.run_id, record.seq, f"the blob sha256:{ref.sha256} of {name} was changed")
         try:
-            values[name] = loads(body)
+            values[name] = blob_value(body, store.key)
         except ValueError as error:
             raise CorruptLog(record.run_id, record.seq, f"the blob of {name} can't be read: {error}"[:200]) from error
     return record._replace(event=replace(record.event, **values))

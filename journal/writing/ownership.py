@@ -18,12 +18,20 @@ from .leases import Leases
 class Ownership:
     """One process as an owner of runs: who it is, its leases, and the appender that keeps its runs' folded states."""
 
-    def __init__(self, store: Store, policy: CheckpointPolicy, process: Process, appender: type[Appender]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: CheckpointPolicy,
+        process: Process,
+        appender: type[Appender],
+        *,
+        private: bool = False,
+    ) -> None:
         self.store = store
         self.clock = store.clock
         self.process = process
         self.leases = Leases(store, store.clock)
-        self.appender = appender(store, store.clock, policy, process, self.leases.holds)
+        self.appender = appender(store, store.clock, policy, process, self.leases.holds, private=private)
         self.live: Callable[[str], RunState] = self.appender.states.live
         """The folded state of a run that is owned here, as of the last append of its owner: no copy, leave it be."""
 

@@ -30,7 +30,7 @@ class Cached(NamedTuple):
     """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it.
 
     `starts` are the bytes of the data of each tool.started, by seq, that was folded here and hasn't been asked for.
-    `head` is the run's head as of the last append here, if there was one.
+    `head` is the run's head as of the last append here, if there was one, and `secret` then the key of a private run.
     """
 
     state: RunState
@@ -38,6 +38,7 @@ class Cached(NamedTuple):
     starts: dict[int, bytes]
     upto: int = 0
     head: Head | None = None
+    secret: bytes | None = None
 
 
 Key: TypeAlias = tuple[str, bool]
@@ -105,18 +106,20 @@ class States:
             self._keep(key, Cached(state, checkpointed, {}))
         return state
 
-    def keep(self, key: Key, state: RunState, starts: dict[int, bytes], head: Head | None) -> None:
-        """Keep the state that an append has folded on, whatever a reader has loaded meanwhile, and its run's head."""
+    def keep(
+        self, key: Key, state: RunState, starts: dict[int, bytes], head: Head | None, secret: bytes | None
+    ) -> None:
+        """Keep the state that an append has folded on, whatever a reader has loaded meanwhile; its head and key too."""
         with self._lock:
             entry = self._cache.get(key)
             if entry is None or entry.state is not state:
-                self._keep(key, Cached(state, entry.checkpointed if entry else 0, starts, head=head))
+                self._keep(key, Cached(state, entry.checkpointed if entry else 0, starts, 0, head, secret))
                 return
             if starts:
                 if len(entry.starts) > step_calls_max:
                     entry.starts.clear()
                 entry.starts.update(starts)
-            self._cache[key] = Cached(state, entry.checkpointed, entry.starts, entry.upto, head)
+            self._cache[key] = Cached(state, entry.checkpointed, entry.starts, entry.upto, head, secret)
 
     def known(self, key: Key) -> OwnersView | None:
         """Return the owner's state and head of a run as of its last append here, if no word has come since."""
@@ -124,7 +127,7 @@ class States:
             entry = self._cache.get(key)
         if entry is None or entry.head is None or entry.upto > entry.state.seq:
             return None
-        return OwnersView(entry.state, entry.head)
+        return OwnersView(entry.state, entry.head, entry.secret)
 
     def start(self, key: Key, seq: int) -> bytes | None:
         """Return the data of the tool.started at a seq, if it was folded into this state here; once."""

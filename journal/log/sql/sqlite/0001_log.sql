@@ -92,6 +92,32 @@ CREATE TABLE blobs (
     body BLOB NOT NULL
 ) STRICT;
 
+-- The keys of private values. A key is random, never deleted, and erased by overwriting it in place: an UPDATE of the same
+-- length in a table by integer key moves no bytes to other pages. The newest key for a purpose and name counts.
+CREATE TABLE secrets (
+    id INTEGER PRIMARY KEY CHECK (id >= 1),
+    purpose TEXT NOT NULL CHECK (purpose IN ('run', 'checkpoints', 'scope')),
+    name TEXT NOT NULL,
+    key BLOB NOT NULL CHECK (length(key) = 32)
+) STRICT;
+
+CREATE INDEX secrets_by_name ON secrets (name, purpose);
+
+CREATE TRIGGER secrets_only_erased BEFORE UPDATE ON secrets
+WHEN NEW.key IS NOT zeroblob(32) OR (NEW.id, NEW.purpose, NEW.name) IS NOT (OLD.id, OLD.purpose, OLD.name) BEGIN
+    SELECT RAISE(ABORT, 'a key can only be erased: any other UPDATE is refused');
+END;
+
+CREATE TRIGGER secrets_not_deleted BEFORE DELETE ON secrets BEGIN
+    SELECT RAISE(ABORT, 'keys are overwritten, never deleted: DELETE is refused');
+END;
+
+-- INSERT OR REPLACE deletes without firing a DELETE trigger; an automatic number is -1 here.
+CREATE TRIGGER secrets_not_replaced BEFORE INSERT ON secrets
+WHEN EXISTS (SELECT 1 FROM secrets WHERE id = NEW.id) BEGIN
+    SELECT RAISE(ABORT, 'keys are overwritten, never deleted: an INSERT over one is refused');
+END;
+
 CREATE TABLE imports (
     run_id TEXT NOT NULL PRIMARY KEY,
     source TEXT NOT NULL,

@@ -1,0 +1,125 @@
+"""Erasing the private values of runs: their keys are overwritten, and the log goes on without what they opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from runjournal.log import events as e
+from runjournal.log.cipher import ERASED_KEY, new_key
+from runjournal.log.codec import check_run_id, tellable
+from runjournal.log.errors import InvalidArgument, NotAllowed, RunNotFound
+from runjournal.log.head import TERMINAL, Head
+from runjournal.log.store import Reading, Transaction
+from runjournal.writing import folding
+from runjournal.writing.appender import Batch
+
+from . import naming
+from .logbook import Logbook
+
+
+class Erasure(NamedTuple):
+    """What an erasure comes to. Backups and exports that were made before it are out of its reach.
+
+    `run_ids` are the runs whose private values are gone now, `before` those that were erased already. `derived` are
+    runs that go on from these and weren't erased: what they have told and were told themselves is still there. While
+    `pending` is true, a reader that began before keeps an older page with a key in the write-ahead log: `doctor` says
+    so until it is gone, and opening the store or another erasure tries again.
+    """
+
+    run_ids: tuple[str, ...]
+    before: tuple[str, ...]
+    derived: tuple[str, ...]
+    pending: bool
+
+
+class ErasurePlan(NamedTuple):
+    """The runs that an erasure takes, those that were erased before, and those that go on from any of them."""
+
+    run_ids: tuple[str, ...]
+    before: tuple[str, ...]
+    derived: tuple[str, ...]
+
+
+def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Erasure:
+    """Erase the private values of a run, with `line` of its whole line and of all that goes on from it.
+
+    See `Journal.erase`.
+    """
+    planned: list[ErasurePlan] = []
+
+    def make(tx: Transaction) -> Iterable[Batch]:
+        planned.append(plan(tx, run_id, line=line))
+        overwrite(tx, planned[0])
+        return [log.batch(each, [e.RunErased(tellable(reason))], expect=None) for each in planned[0].run_ids]
+
+    log.ownership.appender.append_all_made(make)
+    take, before, derived = planned[0]
+    log.ownership.forget([*take, *derived])
+    for each in [*take, *derived]:
+        log.store.drop_checkpoints(each)
+    return Erasure(take, before, derived, pending=not log.store.scrub())
+
+
+def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:
+    """Return what an erasure takes. Raises RunNotFound, InvalidArgument for a run that isn't private, NotAllowed."""
+    head = reading.head(check_run_id(run_id))
+    if head is None:
+        raise RunNotFound(run_id)
+    bases = {each: _base(reading, each) for each in reading.born()}
+    chosen = {run_id}
+    if line:
+        chosen.update(naming.members(reading, reading.newest(head.scope) or run_id))
+    below = _below(bases, chosen)
+    if line:
+        chosen |= below
+        below = set[str]()
+    keys = {each: reading.secret("run", each) for each in sorted(chosen)}
+    if keys[run_id] is None:
+        raise InvalidArgument(
+            f"run {run_id} isn't private, so nothing of it can be erased; open the journal with private=True "
+            "before its first event"
+        )
+    take = tuple(each for each, key in keys.items() if key not in (None, ERASED_KEY))
+    for each in [*take, *sorted(below)]:
+        _check_over(reading.head(each), run_id)
+    return ErasurePlan(take, tuple(each for each, key in keys.items() if key == ERASED_KEY), tuple(sorted(below)))
+
+
+def overwrite(tx: Transaction, planned: ErasurePlan) -> None:
+    """Overwrite the keys of the runs of a plan, and those of checkpoints that were folded from them."""
+    for each in planned.run_ids:
+        tx.erase_secrets("run", each)
+        tx.erase_secrets("checkpoints", each)
+    for each in planned.derived:
+        if tx.erase_secrets("checkpoints", each):
+            tx.add_secret("checkpoints", each, new_key())
+    heads = [head for each in planned.run_ids if (head := tx.head(each)) is not None]
+    for scope in {head.scope for head in heads}:
+        line = naming.members(tx, tx.newest(scope) or scope)
+        if all(tx.key(each) is None for each in line):  # nobody goes on with it
+            tx.erase_secrets("scope", scope)
+
+
+def _base(reading: Reading, run_id: str) -> str | None:
+    queued = folding.first(reading, run_id)
+    return None if queued is None or queued.base is None else str(queued.base["run_id"])
+
+
+def _below(bases: dict[str, str | None], of: set[str]) -> set[str]:
+    """Return the runs that go on from any of these, near or far; `born` yields each behind its base."""
+    found: set[str] = set()
+    for each, base in bases.items():
+        if base in of or base in found:
+            found.add(each)
+    return found - of
+
+
+def _check_over(head: Head | None, run_id: str) -> None:
+    """Check that nothing more comes of a run that an erasure takes, or that reads what it takes."""
+    if head is not None and head.status not in TERMINAL and not head.unowned:
+        whose = "its own values" if head.run_id == run_id else f"those of {run_id}"
+        raise NotAllowed(
+            f"run {head.run_id} is {head.status} and needs {whose} to go on; nothing was erased: "
+            "let it end, or cancel it, and erase then"
+        )
