@@ -83,15 +83,16 @@ def _gone_on(
 ) -> tuple[list[str] | None, dict[str, Any]]:
     """Return a request, by its keys, and these, after one more change."""
     keys = change.get("keys", keys)
-    keep, tail, rest = (change.get(name) or {} for name in ("keep", "tail", "rest"))
+    keep: dict[str, int] = change.get("keep") or {}
+    tail: dict[str, list[Any]] = change.get("tail") or {}
+    rest: dict[str, Any] = change.get("rest") or {}
     found: dict[str, Any] = {}
     for key in [""] if keys is None else keys:
         if key in rest:
             found[key] = rest[key]
         elif key in keep or key in tail:
-            kept = before.get(key)
-            first: list[Any] = kept[: keep.get(key, 0)] if isinstance(kept, list) else []
-            found[key] = first + tail.get(key, [])
+            kept: Json = before.get(key)
+            found[key] = (kept[: keep[key]] if key in keep and kind_of(kept) is list else []) + tail.get(key, [])
         else:
             found[key] = before.get(key)
     return keys, found

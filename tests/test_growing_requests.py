@@ -18,7 +18,7 @@ from runjournal.log import events as e
 from runjournal.log.codec import draft
 from runjournal.log.errors import InvalidArgument, Unstorable
 from runjournal.log.limits import request_lists_kept_max, request_parts_max
-from runjournal.projections.requests import NotStored, rebuilt
+from runjournal.projections.requests import NotStored, rebuilt, sha256_of
 from runjournal.projections.transcript import Message
 from runjournal.provider_shapes import GrowingHistory, history
 
@@ -157,7 +157,7 @@ class Counted:
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     found = Counted()
-    before = requests.sha256_of
+    before = sha256_of
 
     def sha256(value: Any) -> bytes:
         found.hashed += len(repr(value))
@@ -365,7 +365,7 @@ def test_the_whole_request_is_read_back() -> None:
         for upto in (2, 4):
             with suppress(KeyboardInterrupt):
                 journal.run(turns(upto), run_id="r", kind="k")
-        records = [each for each in journal.events("r") if isinstance(each.event, e.ModelStarted)]
+        records: list[Any] = [each for each in journal.events("r") if isinstance(each.event, e.ModelStarted)]
         for number, record in enumerate(records, start=1):
             whole = {"system": TEXT, "messages": said[:number], "tools": [TEXT]}
             assert whole == journal.request("r", record.seq)
@@ -381,10 +381,14 @@ def test_requests_need_not_be_stored() -> None:
     """Without `store_requests` the log has digests of a request's parts, and a clock in it may still differ."""
     asked: list[Any] = []
 
+    def ask(request: Any) -> Any:
+        asked.append(request)
+        return {"n": 1}
+
     def agent(text: str) -> Callable[[Run], Any]:
         def body(run: Run) -> Any:
             with run.step("ask"):
-                answer = run.model("m", {"messages": [text]}, lambda request: asked.append(request) or {"n": 1})
+                answer = run.model("m", {"messages": [text]}, ask)
                 if len(asked) == 1 and "12:30" in text:
                     raise KeyboardInterrupt
                 return answer["n"]
@@ -394,7 +398,7 @@ def test_requests_need_not_be_stored() -> None:
     with Journal.open("memory:", store_requests=False) as journal:
         with pytest.raises(KeyboardInterrupt):
             journal.run(agent("it is 12:30"), run_id="r", kind="k")
-        (record,) = (each for each in journal.events("r") if isinstance(each.event, e.ModelStarted))
+        record: Any = next(each for each in journal.events("r") if isinstance(each.event, e.ModelStarted))
         assert (None, ["messages"]) == (record.event.request, list(record.event.parts))
         with pytest.raises(InvalidArgument, match="doesn't hold the request"):
             journal.request("r", record.seq)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 from click.testing import CliRunner
@@ -46,14 +46,14 @@ class Passing(Event):
 class Texts:
     """What was kept, in order."""
 
-    NAME = "test_own_types.texts"
-    VERSION = 1
+    NAME: ClassVar[str] = "test_own_types.texts"
+    VERSION: ClassVar[int] = 1
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
     @classmethod
-    def initial(cls) -> "Texts":
+    def initial(cls) -> Self:
         return cls([])
 
     def apply(self, record: RecordedEvent) -> None:
@@ -64,7 +64,7 @@ class Texts:
         return self.texts
 
     @classmethod
-    def load(cls, data: Any) -> "Texts":
+    def load(cls, data: Any) -> Self:
         return cls(data)
 
 

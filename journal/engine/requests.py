@@ -63,6 +63,10 @@ class RecordedRequest(NamedTuple):
     lists: Mapping[str, tuple[int, bytes]]
 
 
+_NOTHING: Final = RecordedRequest(0, None, {}, {})
+"""Where a request goes on from that has nothing in common with what is in the log."""
+
+
 class AskedList:
     """A list of a request, as it was asked last: a copy that nobody else has, one to lend, and a chain of digests."""
 
@@ -194,18 +198,18 @@ class AskedRequest:
 
     def _new(self) -> dict[str, Any]:
         """Return what is new in it behind the request in the log that it has most in common with."""
-        origins = {
-            origin.seq: (self._kept(origin), origin)
-            for kept, items in self._lists.values()
-            if kept.items is items
-            and (origin := kept.origin) is not None
-            and (origin.keys is None) == (self._keys is None)
-        }
-        keep, before = max(origins.values(), key=lambda each: (sum(each[0].values()), each[1].seq), default=({}, None))
-        rest, lists, new = before.rest if before else {}, before.lists if before else {}, dict[str, Any]()
-        if before is not None:
+        before, keep = _NOTHING, dict[str, int]()
+        for kept, items in self._lists.values():
+            origin = kept.origin if kept.items is items else None
+            if origin is None or (origin.keys is None) != (self._keys is None):
+                continue
+            common = self._kept(origin)
+            if (sum(common.values()), origin.seq) > (sum(keep.values()), before.seq):
+                before, keep = origin, common
+        rest, lists, new = before.rest, before.lists, dict[str, Any]()
+        if before.seq:
             new["after"] = before.seq
-        if self._keys is not None and (before is None or before.keys != self._keys):
+        if self._keys is not None and before.keys != self._keys:
             new["keys"] = self._keys
         changed = {
             key: items for key, (_, items) in self._lists.items()
