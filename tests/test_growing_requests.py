@@ -1,17 +1,21 @@
 """A conversation that grows: what a turn costs hangs on what is new in it, and each request is what it was alone."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal import Journal, Run, StepFailed, tool
+from runjournal.cli.app import cli
 from runjournal.engine import requests
 from runjournal.engine.requests import AskedRequests, request_hash
 from runjournal.log import events as e
@@ -420,3 +424,22 @@ def test_what_is_new_grows_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
         journal.run(agent, run_id="r")
         sizes = [len(body) for _, _, kind, body, _ in journal.store.read_raw("r") if kind == "model.started"]
     assert sizes[-1] <= sizes[1] + 20
+
+
+def test_the_command_line_shows_a_request_whole(tmp_path: Path) -> None:
+    """`show --request` prints what a model was asked, and says what is no such event."""
+    path = str(tmp_path / "runs.db")
+    whole = {"messages": [{"content": "hi\x1b[2J"}], "n": 1}
+
+    def agent(run: Run) -> None:
+        with run.step("ask"):
+            run.model("m", whole, lambda _: {})
+
+    with Journal.open(path) as journal:
+        journal.run(agent, run_id="r")
+        (seq,) = (each.seq for each in journal.events("r", types=["model.started"]))
+    found = CliRunner().invoke(cli, ["--db", path, "show", "r", "--request", str(seq)])
+    assert (0, whole) == (found.exit_code, json.loads(found.stdout))
+    assert "\x1b" not in found.stdout
+    wrong = CliRunner().invoke(cli, ["--db", path, "show", "r", "--request", "1"])
+    assert (2, True) == (wrong.exit_code, "event 1 is no model.started" in wrong.stderr)
