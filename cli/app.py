@@ -110,6 +110,7 @@ class App:
 
         if not create:
             self.check_there()
+        load_types()
         with Logbook.open(self.db, create=create, by=f"cli:{user()}") as journal, self.naming_the_store():
             yield journal
 
@@ -136,6 +137,14 @@ class App:
         if self.plain:
             before, next_, command = text.partition("next: ")
             click.echo(line(before + next_ + self.typed(command)), err=True)
+
+
+def load_types() -> None:
+    """Load the event types of installed packages; say on stderr which couldn't be."""
+    from runjournal.log.own_types import load_own_types
+
+    for name, why in load_own_types().failed:
+        click.echo(line(f"event types of {name} can't be loaded: {why}", 300), err=True)
 
 
 def _is_url(path: str) -> bool:

@@ -139,16 +139,17 @@ class Counts:
 class Calls:
     """The calls of a run; see the module.
 
-    `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
+    `step` is the id of the open step, "" if there is none. From a run that is `unowned` nothing is ever sent again, so
+    that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 8
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
     models: Counts = field(default_factory=Counts)
     step: str = ""
-    imported: bool = False
+    unowned: bool = False
     _kept: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]], compare=False, repr=False)
     _taken: dict[str, None] = field(default_factory=dict[str, None], compare=False, repr=False)
 
@@ -210,9 +211,9 @@ class Calls:
 
     # Folding.
 
-    def on_imported(self, _: RecordedEvent, __: e.RunImported) -> None:
+    def on_unowned(self, _: RecordedEvent, __: e.RunImported | e.RunOpened) -> None:
         """Note that nothing will be sent again from this run."""
-        self.imported = True
+        self.unowned = True
 
     def on_step_started(self, _: RecordedEvent, event: e.StepStarted) -> None:
         """Note the step that the next calls belong to."""
@@ -238,7 +239,7 @@ class Calls:
         call.args_seq = call.args_seq or record.seq
         if isinstance(event, e.ModelStarted):
             call.place = event.place or 0
-        if call.policy not in REPEATABLE:
+        if call.policy not in REPEATABLE and not self.unowned:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
             if not call.maybe:
                 call.key_since = record.at
@@ -285,7 +286,7 @@ class Calls:
         else:
             call.ended = max(call.ended, event.attempt)
         self._index(event.call_id, call)
-        if self.imported or not call.step:
+        if self.unowned or not call.step:
             self._settle(event.call_id, call)
 
     def on_resolved(self, record: RecordedEvent, event: e.ToolResolved) -> None:
@@ -335,7 +336,7 @@ class Calls:
 
     def _settle(self, call_id: str, call: Call) -> None:
         """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
-        if call.status != "open" and (self.imported or not call.remembered):
+        if call.status != "open" and (self.unowned or not call.remembered):
             self._drop(call_id, call)
 
     def _drop(self, call_id: str, call: Call) -> None:
@@ -396,7 +397,7 @@ class Calls:
             "tools": self.tools.dump(),
             "models": self.models.dump(),
             "step": self.step,
-            "imported": self.imported,
+            "unowned": self.unowned,
         }
 
     @classmethod
@@ -407,7 +408,7 @@ class Calls:
             Counts(**data["tools"]),
             Counts(**data["models"]),
             data["step"],
-            data["imported"],
+            data["unowned"],
         )
 
 
@@ -447,7 +448,8 @@ def _tighten(call: Call, event: e.ToolStarted) -> None:
 
 
 HANDLERS: Final[Mapping[type[Event], Any]] = {
-    e.RunImported: Calls.on_imported,
+    e.RunImported: Calls.on_unowned,
+    e.RunOpened: Calls.on_unowned,
     e.StepStarted: Calls.on_step_started,
     e.ModelStarted: Calls.on_started,
     e.ToolStarted: Calls.on_started,

@@ -139,6 +139,10 @@ class RunState:
         question = self.approvals.known.get(approval_id)
         return question is not None and question.decision is None
 
+    def goes_on(self, role: str, message_id: str) -> bool:
+        """Return whether a message with this id would continue the last one of its role, for the guarded append."""
+        return self.transcript.view.last_ids.get(role) == message_id
+
     @property
     def between_steps(self) -> bool:
         """Return whether no step is open, for the guarded append."""
@@ -224,6 +228,12 @@ class RunState:
         """Add the cost of a model call to the model of that call."""
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
+
+    def on_tool_ended(self, _: RecordedEvent, event: e.ToolCompleted | e.ToolFailed) -> None:
+        """Add what a call of a tool has told of its cost."""
+        if event.usage is not None or event.cost is not None:
+            call = self.calls.known.get(event.call_id)
+            self.costs.on_tool(call.tool if call else "unknown", event)
 
     def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
         """Count the attempt before as lost, if it has no end when the next one starts."""
@@ -340,6 +350,8 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.ModelStarted: RunState.on_model_started,
         e.ModelCompleted: RunState.on_model_ended,
         e.ModelFailed: RunState.on_model_ended,
+        e.ToolCompleted: RunState.on_tool_ended,
+        e.ToolFailed: RunState.on_tool_ended,
         e.ApprovalRequested: RunState.on_asked,
     }
     table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}

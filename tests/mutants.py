@@ -17,7 +17,7 @@ GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status",
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
-TURN, CHECK = "turn", "code_check"
+TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -71,8 +71,8 @@ TWINS: Final = (
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
-        "(event.model, event.request_shape) == (target.name, asked.shape)",
-        "event.model == target.name",
+        "alike(self.core, call, asked)",
+        "True",
     ),
     Mutant(
         "a request that fits none is asked anew",
@@ -89,14 +89,14 @@ TWINS: Final = (
     Mutant(
         "a second try is begun anew",
         "Caller._in_place",
-        "alike and key not in entry.asked",
-        "alike and key not in entry.asked and not call.tries",
+        "key not in entry.asked",
+        "key not in entry.asked and not call.tries",
     ),
     Mutant(
         "a second try of two attempts is begun anew",
         "Caller._in_place",
-        "alike and key not in entry.asked",
-        'alike and key not in entry.asked and not (call.tries and call.status != "open")',
+        "key not in entry.asked",
+        'key not in entry.asked and not (call.tries and call.status != "open")',
     ),
     Mutant(
         "answers go by the order of their ends",
@@ -801,8 +801,8 @@ OURS: Final = (
     Mutant(
         "edited args of a turn are dropped",
         "AgentTurn._made",
-        "self.verbs.call(tool, edited)",
-        "self.verbs.call(tool, args)",
+        "self.verbs.call(tool, edited, wanted.id)",
+        "self.verbs.call(tool, args, wanted.id)",
         TURN,
     ),
     Mutant("a cut call of an answer is made", "_cut", "found[-1]._replace(wrong=CUT_OFF)", "found[-1]", TURN),
@@ -1667,9 +1667,55 @@ APPENDS: Final = (
     ),
 )
 
+FIELDS: Final = (
+    # Runs that nobody owns, and runs from elsewhere.
+    Mutant(
+        "a message of an open run is continued",
+        "_may_record",
+        "not scene.facts().goes_on(event.role, message)",
+        "True",
+        OPENED,
+    ),
+    Mutant("anything is recorded into an open run", "_may_record", "event.TYPE not in _RECORDED", "False", OPENED),
+    Mutant("people are asked of an open run's calls", "Calls.on_started", "and not self.unowned", "", OPENED),
+    Mutant("an open run is the newest of a line", "Derived.newest", "status.unowned or", "", OPENED),
+    Mutant(
+        "anybody writes into an imported run",
+        "_Append._write",
+        "not self.batch.epoch and self.batch.imported is None",
+        "False",
+        OPENED,
+    ),
+    # What a model is asked, on record.
+    Mutant("each request is stored whole", "AskedRequest.recorded", "kept.items is items", "False", GROWING),
+    Mutant(
+        "what was mended is stored as it was", "AskedList.follow", "min(self.stable, count)", "self.stable", GROWING
+    ),
+    Mutant(
+        "another process's requests are stored again",
+        "AskedRequests.asked",
+        "(before := self._newest(model)) is not None",
+        "False",
+        GROWING,
+    ),
+    # Types of users' own.
+    Mutant("a type of one's own is always durable", "is_durable", "and event.DURABLE", "", OWN),
+    Mutant("a fork forgets its own types", "own_records", "[:-1]", "[:0]", OWN),
+    Mutant(
+        "tokens of a tool cost nothing", "RunState.on_tool_ended", "event.usage is not None or", "", "told_of_calls"
+    ),
+    Mutant("a changed request is given back", "rebuilt", "request_hash(whole) != event.request_hash", "False", GROWING),
+)
+
 ERASING: Final = (
     # Private runs.
-    Mutant("a run goes on from an erased one", "of_run", "check_there(tx, other,", "str(", "erasing"),
+    Mutant(
+        "a run goes on from an erased one",
+        "of_run",
+        'check_there(tx, other, f"what {run_id} would go on from")',
+        "pass",
+        "erasing",
+    ),
     Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
     Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
     Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),
@@ -1677,8 +1723,8 @@ ERASING: Final = (
     Mutant(
         "a title is in the row of a private run",
         "advance",
-        "None if record.private else event.title",
-        "event.title",
+        "title=None if record.private else event.title, tags=tags_json(event.tags), scope=event.scope",
+        "title=event.title, tags=tags_json(event.tags), scope=event.scope",
         "erasing",
     ),
     Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
@@ -1705,4 +1751,4 @@ ERASING: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + ERASING
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING

@@ -65,7 +65,7 @@ def tool(key="pay", *, policy="unsafe", attempt=1):
 
 
 def model(key="ask", *, attempt=1):
-    return e.ModelStarted(key, "some-model", "hash", "shape", attempt)
+    return e.ModelStarted(key, "some-model", "hash", attempt)
 
 
 def tool_done(key="pay", *, attempt=1):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from runjournal.log import events as e
@@ -16,9 +17,10 @@ from runjournal.log.base import BlobRef, Event, Json, RecordedEvent
 from runjournal.log.clock import Clock, parse_timestamp
 from runjournal.log.errors import MissingBlob
 from runjournal.log.hiding import blob_value
-from runjournal.log.limits import steps_recent_max
+from runjournal.log.limits import request_search_events_max, steps_recent_max
 from runjournal.log.owner import Moment, Process, moment
 from runjournal.log.store import Effect, StepEnd, Store
+from runjournal.projections.requests import NotStored, rebuilt
 from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
 
@@ -119,6 +121,28 @@ class Lineage:
             if at > part.offset:
                 found = next(iter(self._store.read(part.run_id, at - part.offset - 1, at - part.offset)), None)
                 return self._filled(found) if found else None
+        return None
+
+    def request_at(self, at: int) -> Json:
+        """Return the whole request of the model.started at a place. Raises NotStored."""
+        for part in self._parts:
+            if at > part.offset:
+                event = self.event_at(at)
+                if isinstance(event, e.ModelStarted):
+                    return rebuilt(event, at - part.offset, partial(self._event_of, part))
+        raise NotStored(f"no model.started at {at}")
+
+    def _event_of(self, part: Segment, seq: int) -> Event | None:
+        return self.event_at(part.offset + seq)
+
+    def newest_request(self, model: str) -> tuple[int, Json] | None:
+        """Return the newest request to a model near the end of the run's own log, with its seq, or None."""
+        for record in islice(self._store.read_back(self.run_id), request_search_events_max):
+            if isinstance(record.event, e.ModelStarted) and record.event.model == model:
+                try:
+                    return record.seq, self.request_at(self.offset + record.seq)
+                except (NotStored, MissingBlob):
+                    return None
         return None
 
     def event_at(self, at: int) -> Event | None:

@@ -151,6 +151,8 @@ cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64
 """Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+request_search_events_max: Final = 1_000
+"""Events at the end of a run among which another process's request to a model is looked for, to go on from it."""
 request_lists_kept_max: Final = 8
 """Lists that a model was asked by one key, as `messages`, that are held to be gone on from; others are hashed anew."""
 differences_told_max: Final = 5

@@ -281,6 +281,7 @@ ERROR: Final = Fields(
         "note": Text(),
         "traceback": Text(),
         "original": RAISED,
+        "status": Whole(100),
     },
 )
 USAGE: Final = Fields(
@@ -293,6 +294,16 @@ COST: Final = Fields(
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
+REQUEST: Final = Fields(
+    {},
+    {
+        "after": Whole(1),
+        "keys": ListOf(Text()),
+        "keep": MapOf(Whole(1)),
+        "tail": MapOf(ListOf(Anything())),
+        "rest": MapOf(Anything()),
+    },
+)
 WAIT: Final = Fields(
     {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()},
     {"step": Name(), "differs": OneOf(("plan", "step", "request"))},

@@ -22,14 +22,25 @@ from . import checkpoints
 
 def context_records(store: Store, run_id: str, upto: int | None = None) -> Iterator[RecordedEvent]:
     """Yield the events that `transcript.messages` needs of a run and of those that it goes on from, in order."""
+    for part, last in _parts(store, run_id, upto):
+        yield from store.read(part, 0, last, types=transcript.CONTEXT_TYPES)
+
+
+def own_records(store: Store, run_id: str) -> Iterator[RecordedEvent]:
+    """Yield the events of users' own types of the runs that a retry or a fork goes on from, in order."""
+    for part, last in _parts(store, run_id, None)[:-1]:
+        yield from (record for record in store.read(part, 0, last) if record.type.startswith("x."))
+
+
+def _parts(store: Store, run_id: str, upto: int | None) -> list[tuple[str, int | None]]:
+    """Return the runs whose events a run has as its own, itself last, each up to a seq; a restart begins anew."""
     parts: list[tuple[str, int | None]] = [(run_id, upto)]
     while (first := next(iter(store.read(parts[-1][0], 0, 1)), None)) is not None:
         queued = first.event
         if not isinstance(queued, e.RunQueued) or queued.base is None or queued.link not in ("retry", "fork"):
             break
         parts.append((queued.base["run_id"], queued.base["seq"]))
-    for part, last in reversed(parts):
-        yield from store.read(part, 0, last, types=transcript.CONTEXT_TYPES)
+    return parts[::-1]
 
 
 def begin(store: Store, queued: e.RunQueued | None) -> RunState:
