@@ -330,6 +330,8 @@ MEANINGS: Final = {
     "signal.received.name": "what a wait asks for",
     "entry": "which execution of this attempt, from 1",
     "step.started.key": "which item it is for",
+    "recalled": "what the step did before: `calls` and `questions` by id, if more than `failed_steps_max` steps have "
+    "failed since it did, so that the folded state has let go of it",
     "key": "the key in the working memory",
     "result": "what it returned",
     "transient": "trying again may help",

@@ -179,7 +179,10 @@ class RunCancelled(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class StepStarted(Event):
-    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1."""
+    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1.
+
+    `recalled` is there where the step has failed so long ago that the folded state has let go of it.
+    """
 
     TYPE: ClassVar[str] = "step.started"
     index: int
@@ -189,6 +192,7 @@ class StepStarted(Event):
     entry: One
     attempt: One
     key: str | None = None
+    recalled: Annotated[Obj | None, s.RECALLED] = None
 
 
 @builtin

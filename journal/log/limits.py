@@ -69,6 +69,11 @@ step_calls_max: Final = 10_000
 """Calls that the state of a run holds: of the open step, of failed ones, and those of which nobody knows."""
 steps_recent_max: Final = 64
 """Ids of completed steps that the state keeps; the rest is in the table step_ends."""
+failed_steps_max: Final = 64
+"""Failed steps whose attempts, calls and answers the state keeps; those of an older one are read from the log when it
+is entered again, and told to the state by that entry's step.started."""
+recalled_max: Final = 64
+"""Calls and questions of a failed step that a step.started can tell again; the state keeps a step that has more."""
 memory_bytes_max: Final = 4 * 1024 * 1024
 """The working memory of a run, as JSON, values over `inline_value_bytes_max` by reference."""
 plan_tasks_max: Final = 10_000
