@@ -82,8 +82,9 @@ class Approvals:
     def recall(self, step: str, questions: dict[str, dict[str, Any]]) -> None:
         """Know the answers to a step again."""
         for key, question in questions.items():
-            known = {name: value for name, value in question.items() if name in Question.__slots__}
-            self.known.setdefault(key, Question(**known | {"step": step}))
+            known: dict[str, Any] = {name: value for name, value in question.items() if name in Question.__slots__}
+            known["step"] = step
+            self.known.setdefault(key, Question(**known))
 
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""

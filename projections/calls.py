@@ -415,9 +415,10 @@ class Calls:
         """Know calls of a step again."""
         for call_id, call in calls.items():
             if call_id not in self.known:
-                known = {name: value for name, value in call.items() if name in Call.__slots__}
-                maybe = list(call.get("maybe", ()))  # the event keeps its own
-                self.known[call_id] = Call(**known | {"step": step, "maybe": maybe})
+                known: dict[str, Any] = {name: value for name, value in call.items() if name in Call.__slots__}
+                known["maybe"] = list(call.get("maybe", ()))  # the event keeps its own
+                known["step"] = step
+                self.known[call_id] = Call(**known)
                 self._index(call_id, self.known[call_id])
 
     def dump(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import failed_steps_max, recalled_max
 
 from . import approvals, calls, costs, inbox, memory, plan, prompt, status, steps, transcript
+from .transcript import Stretch
 
 P = TypeVar("P", bound="Projection")
 
@@ -195,6 +196,11 @@ class RunState:
             else:
                 apply(record)
         return self
+
+    def count_messages(self, run_id: str, seq: int, digest: str, at: str, stretch: Stretch) -> None:
+        """Fold in a stretch of messages, of which the last is the event `seq`, at once."""
+        self.transcript.view.add_stretch(stretch, self.offset, seq, digest)
+        self.run_id, self.seq, self.hash, self.at = run_id, seq, digest, at
 
     def on_step_started(self, _: RecordedEvent, event: e.StepStarted) -> None:
         """Begin a step: what it does to the context is uncommitted from here on."""

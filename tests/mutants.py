@@ -1615,6 +1615,10 @@ APPENDS: Final = (
         "alone",
     ),
     Mutant("a chain isn't worked out", "verified", "link != stored", "False", "codec"),
+    Mutant(
+        "a message that continues one is counted as a plain one", "_parsed", "data.keys() == _FIELDS and", "", "skim"
+    ),
+    Mutant("a stretch of messages is counted twice", "fold_rows", "count()\nroles = {}", "count()", "skim"),
     Mutant("an event that was changed is sound", "ChainAudit.feed", "digest not in hashes", "False", "audit"),
     Mutant("an unknown field is a fault", "_tolerant", "not unknown", "True", "newer_fields"),
     Mutant(

@@ -569,10 +569,9 @@ class NoteAdded(Event):
     call_id: str | None = None
 
 
-RELAXED: Final = frozenset(
-    {"step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated"}
-    | {"prompt.pinned", "context.compacted", "signal.taken", "note.added"}
-)
+RELAXED: Final = frozenset({
+    "step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated",
+    "prompt.pinned", "context.compacted", "signal.taken", "note.added"})  # fmt: skip
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 
 

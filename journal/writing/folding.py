@@ -13,6 +13,7 @@ from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob
 from runjournal.log.head import Head
 from runjournal.log.store import Reading, Store
 from runjournal.projections import transcript
+from runjournal.projections.skim import fold_rows
 from runjournal.projections.state import RunState
 
 from . import checkpoints
@@ -79,7 +80,14 @@ def load(
     CorruptLog, Unfoldable.
     """
     state, seq, chain = start(store, reading, run_id, upto, whole=whole)
-    return state.fold(chained(reading, run_id, seq, upto, chain), force=force), seq
+    fold_rows(state, run_id, verified(reading.read_raw(run_id, seq, upto), run_id, seq, chain), force=force)
+    if max(state.seq, seq) < upto:
+        raise _missing(run_id, max(state.seq, seq), upto)
+    return state, seq
+
+
+def _missing(run_id: str, last: int, upto: int) -> CorruptLog:
+    return CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 
 
 def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
@@ -92,7 +100,7 @@ def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | N
         last = row[0]
         yield decode(run_id, *row)
     if last < upto:
-        raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
+        raise _missing(run_id, last, upto)
 
 
 def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:
