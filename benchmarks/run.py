@@ -21,6 +21,7 @@ import append
 import apsw
 import disks
 import growth
+import listing
 import replay
 import sizes
 
@@ -36,6 +37,7 @@ GOALS = {
     "step_fsyncs.unsafe": ("<=", 7),
     "replay_ratio": (">=", 8.0),
     "recover_ratio": ("<=", 1.3),
+    "list_growth": ("<=", 2.0),
     "run_model_growth": ("<=", 1.5),
     "replayed_calls_growth": ("<=", 1.3),
     "bytes_ratio": ("<=", 1.85),
@@ -61,6 +63,8 @@ def figures(folder: Path, pairs: int) -> dict[str, Any]:
     found["replay_ratio"] = replayed.ratio()
     found["replay_events_per_s"] = round(replay.EVENTS / statistics.median(replayed.second))
     found["recover_ratio"] = sizes.recover(folder, pairs).ratio()
+    found["lists"] = listing.list_growth(folder, pairs)
+    found["list_growth"] = max(each["median"] for each in found["lists"].values())
     found["run_model_growth"] = growth.run_model_growth(folder, pairs)
     found["replayed_calls_growth"] = growth.replayed_calls_growth()
     found["bytes_ratio"] = sizes.bytes_ratio(folder)

@@ -890,6 +890,7 @@ TABLES: Final = {
     "unknowns": "Calls that may have happened, and of which nobody knows.",
     "lines": "The newest run of each line of retries and restarts.",
     "step_ends": "How each attempt of a step ended.",
+    "run_tags": "The tags of each run, by which a listing finds it.",
     "checkpoints": "Checkpoints of folded state. They can be dropped at any time.",
     "meta": "The store's own notes.",
 }
@@ -944,6 +945,9 @@ COLUMNS: Final = {
     "effects.tool": "the tool",
     "effects.args_sha256": "SHA-256 of the arguments",
     "lines.newest": "the run that may go on",
+    "run_tags.tag": "the name of the tag",
+    "run_tags.value": "its value",
+    "run_tags.queued_at": "when the run was queued, UTC text",
     "step_ends.step": "the id of the step",
     "step_ends.attempt": "which attempt, from 1",
     "step_ends.kind": "once, repeat or do",
