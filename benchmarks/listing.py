@@ -10,6 +10,7 @@ from measure import Pairs, interleaved
 
 from runjournal.journal import Journal
 from runjournal.log import events as e
+from runjournal.looking.audit import audit_store, verify_store
 from runjournal.testing.generate import claim
 
 RUNS = (20_000, 1_000)
@@ -21,6 +22,7 @@ REPEATS = 20
 
 def _store(folder: Path, count: int) -> Journal:
     """A store of so many runs: the oldest few have failed, and are of a kind, and have a tag; the others completed."""
+    folder.mkdir(exist_ok=True)
     journal = Journal.open(folder / f"runs-{count}.db")
     batches = []
     for number in range(count):
@@ -66,3 +68,11 @@ def _often(ask: Callable[[Journal], object], journal: Journal) -> Callable[[], N
             ask(journal)
 
     return run
+
+
+def audit_ratio(folder: Path, pairs: int) -> dict[str, float]:
+    """A whole audit of a store of 1,000 short runs / verifying the chains of all."""
+    with _store(folder / "audited", RUNS[1]) as journal:
+        return interleaved(
+            lambda: list(audit_store(journal.store)), lambda: list(verify_store(journal.store)), pairs
+        ).ratio()

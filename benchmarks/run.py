@@ -38,6 +38,7 @@ GOALS = {
     "replay_ratio": (">=", 8.0),
     "recover_ratio": ("<=", 1.3),
     "list_growth": ("<=", 2.0),
+    "audit_ratio": ("<=", 2.0),
     "run_model_growth": ("<=", 1.5),
     "replayed_calls_growth": ("<=", 1.3),
     "bytes_ratio": ("<=", 1.85),
@@ -65,6 +66,7 @@ def figures(folder: Path, pairs: int) -> dict[str, Any]:
     found["recover_ratio"] = sizes.recover(folder, pairs).ratio()
     found["lists"] = listing.list_growth(folder, pairs)
     found["list_growth"] = max(each["median"] for each in found["lists"].values())
+    found["audit_ratio"] = listing.audit_ratio(folder, pairs)
     found["run_model_growth"] = growth.run_model_growth(folder, pairs)
     found["replayed_calls_growth"] = growth.replayed_calls_growth()
     found["bytes_ratio"] = sizes.bytes_ratio(folder)

@@ -43,7 +43,7 @@ from runjournal.log.memory import MemoryStore
 from runjournal.log.opening import open_store
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.sqlite_place import APPLICATION_ID, check_engine, connect, file_system
-from runjournal.log.sqlite_reads import changed_page, heads_page
+from runjournal.log.sqlite_reads import changed_page, heads_page, index_page
 from runjournal.log.sqlite_schema import MIGRATIONS, migrate
 from runjournal.log.store import Checkpoint, Effect, Store, Write
 from runjournal.testing import StoreContract
@@ -1009,6 +1009,8 @@ def test_listings_use_an_index(path, store):
     assert ["SCAN runs USING INDEX runs_by_queued"] == plan(
         path, *heads_page(None, None, None, {}, "", None, None, 10)
     )[:1]
+    newest = "SEARCH lines USING COVERING INDEX lines_by_newest (newest=? AND scope>?)"
+    assert [newest] == plan(path, *index_page("lines", "r", ("scope", "r")))
     changed = "SEARCH runs USING INDEX runs_by_change (status=?"
     assert f"{changed} AND (updated_at,run_id)<(?,?))" == plan(path, *changed_page("failed", ("2026", "r")))[0]
     assert [f"{changed})"] * 2 == [plan(path, *changed_page(status, None))[0] for status in ("failed", "running")]

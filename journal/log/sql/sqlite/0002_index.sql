@@ -86,6 +86,7 @@ CREATE INDEX runs_by_change ON runs (status, updated_at, run_id) WHERE parent_ru
 CREATE INDEX runs_by_parent ON runs (parent_run_id, queued_at, run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX effects_by_run ON effects (run_id);
 CREATE INDEX unknowns_by_run ON unknowns (run_id);
+CREATE INDEX lines_by_newest ON lines (newest);
 
 -- What was there before has no rows yet: whoever opens the store next makes them.
 INSERT INTO meta (key, value) SELECT 'index', 'stale' WHERE EXISTS (SELECT 1 FROM events);
