@@ -14,6 +14,7 @@ from mutating import Mutant
 
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
+LET_GO = "let_go"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
@@ -496,10 +497,23 @@ TWINS: Final = (
         "asked.step == mine[0]",
     ),
     # Failures of steps.
-    Mutant("handled failures are forgotten", "Lineage.failures", 'end.kind != "repeat"', "False"),
-    Mutant("handled failures of a block are forgotten", "Lineage.failures", 'end.kind != "repeat"', 'end.kind == "do"'),
+    Mutant("handled failures are forgotten", "Lineage.failures", 'end.kind == "repeat"', "True"),
+    Mutant("handled failures of a block are forgotten", "Lineage.failures", 'end.kind == "repeat"', 'end.kind != "do"'),
     Mutant(
-        "failures since the last completed step are not told", "Lineage.failures", "at in current or handled", "handled"
+        "failures since the last completed step are not told",
+        "Steps.may_be_told",
+        "any(failure[0] == place and failure[1] == step for failure in self.failures)",
+        "False",
+    ),
+    Mutant("a failure that left `failures` is told no more", "Steps.may_be_told", "place > self.cut and", "", LET_GO),
+    Mutant("a step that failed long ago is entered with nothing", "Lineage.recall", "not steps.let_go", "True", LET_GO),
+    Mutant("the state lets go of no failed step", "RunState._let_go", "over > 0", "False", LET_GO),
+    Mutant(
+        "answers to a step that failed long ago are forgotten",
+        "RunState.on_step_started",
+        'self.approvals.recall(event.id, event.recalled["questions"])',
+        "pass",
+        LET_GO,
     ),
     Mutant("a failure is known by what the log has by now", "Core.commit", "records[-1].seq", "self.state.seq"),
     Mutant("a no is a failure like any other", "step_failure", 'kind == "rejected"', "False"),
@@ -555,7 +569,7 @@ TWINS: Final = (
     # Links.
     Mutant("a restart forgets what is unresolved", "RunState.derive", 'new.calls = calls.inherited(kept, "")', ""),
     Mutant("any run may be retried at any time", "_Append._check_line", "base is None or base != last or", ""),
-    Mutant("a base and a run number their events alike", "RunState.derive", "RunState(offset=place)", "RunState()"),
+    Mutant("a base and a run number their events alike", "RunState.derive", "offset=place,", ""),
     Mutant(
         "a retry takes an open step for a failed one",
         "RunState.derive",
@@ -894,7 +908,7 @@ OURS: Final = (
     Mutant(
         "attempts are counted in one process",
         "StepControl.begin",
-        "steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1",
+        "steps.open.attempt if steps.open else (failed or steps.attempts.get(step_id, 0)) + 1",
         "1",
     ),
     Mutant(
@@ -1655,6 +1669,10 @@ APPENDS: Final = (
         "alone",
     ),
     Mutant("a chain isn't worked out", "verified", "link != stored", "False", "codec"),
+    Mutant(
+        "a message that continues one is counted as a plain one", "_parsed", "data.keys() == _FIELDS and", "", "skim"
+    ),
+    Mutant("a stretch of messages is counted twice", "fold_rows", "count()\nroles = {}", "count()", "skim"),
     Mutant("an event that was changed is sound", "ChainAudit.feed", "digest not in hashes", "False", "audit"),
     Mutant("an unknown field is a fault", "_tolerant", "not unknown", "True", "newer_fields"),
     Mutant(
