@@ -107,10 +107,10 @@ class AsyncRunner(Runner):
 
     def driver(self, claim: Claim) -> AsyncDriver:
         """Return the driver of a claim: its appends share commits, where the store's commits wait for something."""
-        if self.log.store.sharing is None:
+        if (sharing := self.log.store.sharing) is None:
             return AsyncDriver(self.appending(claim))
         submit = partial(self.submit, claim.run_id, claim.epoch)
-        return AsyncDriver(self.appending(claim), submit, self.log.ownership.appender.wake)
+        return AsyncDriver(self.appending(claim), submit, sharing.wake)
 
     async def _own(self, agent: AsyncAgent, parts: RunParts, driver: AsyncDriver) -> Callable[[], Any]:
         """Call the agent, in a task; return a function that returns what the agent returned, or raises what left it."""

@@ -13,7 +13,6 @@ import inspect
 import itertools
 import threading
 import weakref
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
@@ -30,6 +29,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
 from runjournal.writing.appender import SharedAppend
 
+from .floor import Floor
 from .provider_shapes import GrowingHistory
 from .tasks import Unbroken, bell_of, made_in, unbroken
 from .turn import AgentTurn, Approve
@@ -63,9 +63,7 @@ class AsyncDriver:
         self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append if submit is None else None
         self._submit = submit
         self._wake_committer = wake
-        self._holder: asyncio.Task[Any] | None = None  # who has the floor
-        self._absorbed: dict[asyncio.Task[Any] | None, asyncio.CancelledError] = {}
-        self._line: deque[tuple[asyncio.Task[Any] | None, asyncio.Future[None]]] = deque()  # who wants it
+        self.floor = Floor()
         self._waiters: list[asyncio.Future[None]] = []
         self._turns: dict[int, list[tuple[int, int, Until, asyncio.Future[None]]]] = {}  # heaps
         self._counted = itertools.count()
@@ -80,7 +78,7 @@ class AsyncDriver:
     @property
     def calm(self) -> bool:
         """Return whether nobody was told anything in the last turns of the loop, nor wants the floor to act on it."""
-        return self._settling == 0 and not self._line and self._holder in (None, _me())
+        return self._settling == 0 and self.floor.quiet
 
     def alone(self) -> bool:
         """Return whether no task was made in the step."""
@@ -92,7 +90,7 @@ class AsyncDriver:
 
     def ring(self) -> None:
         """Wake all who wait; while an append is under way, when that is over."""
-        if self._holder is not None and self._holder is not _me():
+        if self.floor.others:
             return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -178,57 +176,25 @@ class AsyncDriver:
     @property
     def taken(self) -> bool:
         """Return whether somebody has the floor."""
-        return self._holder is not None
+        return self.floor.holder is not None
 
     async def take_floor(self, *, through: bool = False) -> None:
         """Wait until the asker has the floor, in the order of asking."""
-        me = asyncio.current_task()
-        if self._holder is me:
-            return
-        if self._holder is None:
-            self._holder = me
-            return
-        waiter: asyncio.Future[None] = Unbroken(loop=self.loop) if through else self.loop.create_future()
-        self._line.append((me, waiter))
-        try:
-            if through:
-                self._absorb(await unbroken(waiter))
-            else:
-                await waiter
-        except BaseException:
-            if self._holder is me:
-                self.give_floor()
-            else:
-                self._line.remove((me, waiter))
-            raise
+        await self.floor.take(through=through)
 
     def give_floor(self) -> None:
         """Give the floor to the next one, if the asker has it; when nobody wants it, wake all who wait."""
-        if self._holder is None or self._holder is not _me():
-            return
-        while self._line:
-            self._holder, waiter = self._line.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._holder = None
-        if self._waiters or self._turns:
+        if self.floor.give() and (self._waiters or self._turns):
             self.ring()
-
-    def _absorb(self, cancelled: asyncio.CancelledError | None) -> None:
-        """Keep a cancel of the asker, which came while he couldn't be interrupted, until he is told."""
-        if cancelled is not None:
-            self._absorbed[_me()] = cancelled
 
     def absorbed(self) -> asyncio.CancelledError | None:
         """Return the cancel of the asker that came while he waited for an append; once."""
-        return self._absorbed.pop(_me(), None) if self._absorbed else None
+        return self.floor.absorbed()
 
     def leave_floor(self, *, cancelled: bool) -> None:
         """The asker's verb is over: give the floor on; `cancelled`: such a cancel is raised where he waits next."""
-        if cancelled and (late := self.absorbed()) is not None and (me := _me()) is not None:
-            me.uncancel()  # it was counted, and is counted again: a timeout takes it for its own
-            me.cancel(*late.args)
+        if cancelled:
+            self.floor.cancel_again()
         self.give_floor()
 
     # Performing.
@@ -252,12 +218,12 @@ class AsyncDriver:
     async def _append(self, events: tuple[Event, ...] | Made) -> Any:
         if self._submit is None:
             return self.append_now(events)
-        self._holder = asyncio.current_task()
+        self.floor.seize()
         bell, waiter = bell_of(self.loop), Unbroken[SharedAppend](loop=self.loop)
         if not self._submit(events, partial(bell.tell, waiter)):
             return self.append_now(events)
         bell.want(self._wake_committer)
-        self._absorb(await unbroken(waiter))
+        self.floor.absorb(await unbroken(waiter))
         return waiter.result().outcome()
 
     async def _wait(self, until: Until) -> bool:
@@ -265,8 +231,8 @@ class AsyncDriver:
             raise cancelled
         deadline = None if until.bound_s is None else self.loop.time() + until.bound_s
         while True:
-            if self._holder is not None:
-                await self.take_floor()
+            if self.floor.holder is not None:
+                await self.floor.take()
             if until.ready():
                 return True
             left = None if deadline is None else deadline - self.loop.time()
@@ -290,8 +256,9 @@ class AsyncDriver:
     async def _invoke(self, command: Invoke) -> Ended:
         body = self._in_thread(command) if command.blocking else self._in_task(command)
         deadline = None if command.timeout_s is None else self.loop.time() + command.timeout_s
-        cancelled = self.absorbed()
-        while not body.done() and not (cancelled and command.cuttable):
+        cancelled: asyncio.CancelledError | None = None
+        self.floor.cancel_again()
+        while not body.done():
             left = None if deadline is None else deadline - self.loop.time()
             if left is not None and left <= 0:
                 break
@@ -402,14 +369,6 @@ class _Telling:
         """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
         if not self._told:
             self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))
-
-
-def _me() -> asyncio.Task[Any] | None:
-    """Return the task that asks, None in another thread or where no loop runs."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
 
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)

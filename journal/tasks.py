@@ -71,7 +71,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     return waiter.result()
 
 
-class Told(Protocol):
+class Heard(Protocol):
     """What a task hears of: it is over."""
 
     def heard_of(self) -> None:
@@ -84,7 +84,7 @@ class Bell:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = ref(loop)
-        self._ended: deque[tuple[Unbroken[Any], Told]] = deque()
+        self._ended: deque[tuple[Unbroken[Any], Heard]] = deque()
         self._rung = False
         self._wanted: dict[Callable[[], None], tuple[int, float]] = {}
 
@@ -108,7 +108,7 @@ class Bell:
         del self._wanted[wake]
         wake()
 
-    def tell(self, waiter: Unbroken[Any], work: Told) -> None:
+    def tell(self, waiter: Unbroken[Any], work: Heard) -> None:
         """Wake a task soon, with what it waits for; from any thread."""
         self._ended.append((waiter, work))
         if not self._rung:

@@ -543,7 +543,7 @@ TWINS: Final = (
     ),
     # Mistakes and stops.
     Mutant("a mistake fails its step", "stop_in", "Mistake |", ""),
-    Mutant("a mistake fails the run", "Runner._drive", "except f.Mistake:\n    raise", ""),
+    Mutant("a mistake fails the run", "Runner._called", "except f.Mistake:\n    raise", ""),
     Mutant("a step that is done fails the run", "StepDone", "Mistake", "JournalError"),
     Mutant(
         "a mistake can be swallowed",
@@ -1168,7 +1168,7 @@ OURS: Final = (
         "pass",
     ),
     Mutant("a run with another input goes on", "Runner.check_input", "queued.input != plain(given)", "False", GAPS),
-    Mutant("the agent may return while a step is open", "Runner._drive", "steps.entry is not None", "False", GAPS),
+    Mutant("the agent may return while a step is open", "Runner._called", "steps.entry is not None", "False", GAPS),
     # Threads.
     Mutant("a step doesn't wait for its threads", "SyncDriver._join", "thread.join()", "pass", THREADS),
     Mutant(
@@ -1602,11 +1602,11 @@ APPENDS: Final = (
     Mutant(
         "verbs of a run come between an append and what it means",
         "AsyncDriver.taken",
-        "self._holder is not None",
+        "self.floor.holder is not None",
         "False",
         "late_commits",
     ),
-    Mutant("a cancel gets lost in an append", "AsyncDriver._absorb", "cancelled is not None", "False", "late_commits"),
+    Mutant("a cancel gets lost in an append", "Floor.absorb", "cancelled is not None", "False", "late_commits"),
     Mutant(
         "a checkpoint is due on the short way, and not kept",
         "Appender._short",

@@ -262,7 +262,7 @@ def test_an_interrupt_while_it_waits(journal: Journal, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     with locked(journal), monkeypatch.context() as patch:
-        patch.setattr("runjournal.writing.appender.SharedAppend.heard", struck)
+        patch.setattr("runjournal.writing.sharing.SharedAppend.heard", struck)
         with pytest.raises(KeyboardInterrupt):
             append(journal, "r0")()
     assert 3 == journal.head("r0").head_seq

@@ -5,10 +5,8 @@ What was read there is what is replaced, so that an append either stands behind 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -20,44 +18,30 @@ from runjournal.log.chain import NewRow
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, linked, loads
 from runjournal.log.errors import (
-    InvalidArgument,
     NotAllowed,
     NotNewest,
-    TooLarge,
     WrongExpectation,
 )
-from runjournal.log.guard import Signal
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import (
     append_batch_events_max,
     states_cached_max,
-    thread_look_s,
 )
-from runjournal.log.store import Alone, Import, SharedTransaction, Store, Transaction, Write
+from runjournal.log.store import Alone, SharedTransaction, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from . import alone as alone_way
 from . import checkpoints, folding, keys
+from .batch import Batch, check_size, is_single, may_share
 from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy
 from .placing import placed
+from .sharing import SharedAppend
+from .short import ShortAppend
 from .states import Key, States
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """An append, made once: repeating it is the same append, and a no-op if it is there already.
-
-    `expect` is the expected version: the seq of the head that it stands behind (0: the run is new), or None: whatever
-    the head is.
-    """
-
-    run_id: str
-    drafts: tuple[Draft, ...]
-    expect: int | None
-    epoch: int = 0
-    imported: Import | None = None
+__all__ = ["Appender", "Batch", "SharedAppend"]
 
 
 class Appender:
@@ -89,15 +73,15 @@ class Appender:
         """Append all of these batches or nothing; return the records of each. Raises what `Journal.append` says."""
         durable = self._checked(batches)
         batch, sharing = batches[0], self.store.sharing
-        if sharing is not None and self.shares and sharing.crowded(durable=durable) and _may_share(batches):
-            work = SharedAppend(self, batch, durable=durable)
+        if sharing is not None and self.shares and sharing.crowded(durable=durable) and may_share(batches):
+            work = SharedAppend(self.judge, self.states, batch, durable=durable)
             try:
                 sharing.wait(work, work.heard)
             except BaseException:
                 self.states.free()
                 raise
             return [work.outcome()]
-        if len(batches) == 1 and _is_single(batch):
+        if len(batches) == 1 and is_single(batch):
             alone = self._alone(batch, durable=durable)
             if alone is not None:
                 return [[alone]]
@@ -106,13 +90,13 @@ class Appender:
     def submit(self, batch: Batch, told: Callable[[SharedAppend], None]) -> bool:
         """Take an append of the owner that shares its commit with others; return False if it has to be made at once.
 
-        `told` hears of its end, in another thread, some time after a `wake`. Raises what is wrong with the batch,
+        `told` hears of its end, in another thread, some time after the store's `sharing.wake`. Raises what is wrong with the batch,
         StoreClosed.
         """
         sharing = self.store.sharing
-        if sharing is None or not _may_share((batch,)):
+        if sharing is None or not may_share((batch,)):
             return False
-        work = SharedAppend(self, batch, durable=self._checked((batch,)), told=told)
+        work = SharedAppend(self.judge, self.states, batch, durable=self._checked((batch,)), told=told)
         self.states.fly(batch.run_id, work.settle)
         try:
             sharing.add(work)
@@ -121,30 +105,25 @@ class Appender:
             raise
         return True
 
-    def wake(self) -> None:
-        """Let the commit begin that takes what was submitted."""
-        if (sharing := self.store.sharing) is not None:
-            sharing.wake()
-
     def _checked(self, batches: tuple[Batch, ...]) -> bool:
         """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge."""
         durable = False
         for batch in batches:
             if not 0 < len(batch.drafts) <= append_batch_events_max:
-                _check_size(batch)
+                check_size(batch)
             for draft in batch.drafts:
                 durable = durable or e.is_durable(draft.event)
         return durable
 
     def judge(self, tx: SharedTransaction, work: SharedAppend) -> list[RecordedEvent]:
         """Append in a transaction that others share."""
-        appends: list[_Append | _Short] = []
+        appends: list[_Append | ShortAppend] = []
         try:
             return self._decided(tx, (work.batch,), appends, work.warnings)[0]
         finally:
             work.keys = [key for append in appends for key in append.states()]
 
-    def _short(self, batch: Batch) -> _Short | None:
+    def _short(self, batch: Batch) -> ShortAppend | None:
         """Judge and fold one event of an owner by what is known of its run; None if it has to go the long way."""
         key, states, epoch = (batch.run_id, True), self.states, batch.epoch
         known, draft = states.known(key), batch.drafts[0]
@@ -158,7 +137,7 @@ class Appender:
         if judged is None:
             return None
         record, row, draft = judged
-        short = _Short(key, Alone(batch.run_id, known.head, row), record, draft)
+        short = ShortAppend(key, Alone(batch.run_id, known.head, row), record, draft)
         try:
             short.known = alone_way.folded(record, known)
         except BaseException:
@@ -168,7 +147,7 @@ class Appender:
 
     def _alone(self, batch: Batch, *, durable: bool) -> RecordedEvent | None:
         """Append one event of an owner the short way; None, and nothing is written, if it has to go the long one."""
-        made: list[_Short] = []
+        made: list[ShortAppend] = []
 
         def decide() -> Alone | None:
             short = self._short(batch)
@@ -209,7 +188,7 @@ class Appender:
             newest: tuple[Key, RecordedEvent] | None = None
             try:
                 for batch in chain([first], coming):
-                    _check_size(batch)
+                    check_size(batch)
                     append = _Append(self, tx, batch)
                     added.setdefault(batch.run_id, 0)
                     if newest is not None and newest[0] != append.key:
@@ -239,7 +218,7 @@ class Appender:
 
         def made(tx: Transaction) -> tuple[Batch, ...]:
             batch = make(tx)
-            _check_size(batch)
+            check_size(batch)
             return (batch,)
 
         return self._commit(made, durable=True)[0]
@@ -251,7 +230,7 @@ class Appender:
     def _commit(
         self, made: Iterable[Batch] | Callable[[Transaction], Iterable[Batch]], *, durable: bool
     ) -> list[list[RecordedEvent]]:
-        appends: list[_Append | _Short] = []
+        appends: list[_Append | ShortAppend] = []
         told: list[str] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
@@ -267,7 +246,7 @@ class Appender:
         try:
             appended = self.store.transact(decide, durable=durable)
             for append, records in zip(appends, appended, strict=True):
-                self.note_words(append.key, records)
+                self.states.note_words(append.key, records)
             for text in told:
                 checkpoints.warn(text)
         except BaseException:
@@ -278,7 +257,7 @@ class Appender:
         return appended
 
     def _decided(
-        self, tx: Transaction, batches: Iterable[Batch], appends: list[_Append | _Short], told: list[str]
+        self, tx: Transaction, batches: Iterable[Batch], appends: list[_Append | ShortAppend], told: list[str]
     ) -> list[list[RecordedEvent]]:
         """Judge, fold and write batches, and the checkpoints that they make due; note the `appends`, and warnings.
 
@@ -286,7 +265,7 @@ class Appender:
         """
         done: list[list[RecordedEvent]] = []
         for batch in batches:
-            if _is_single(batch) and (short := self._short(batch)) is not None:
+            if is_single(batch) and (short := self._short(batch)) is not None:
                 appends.append(short)
                 if (position := tx.append_alone(short.alone)) is not None:
                     done.append([short.kept(self.states, position)])
@@ -300,11 +279,6 @@ class Appender:
             told.extend(self.states.keep_due(tx, each.key, records))
         return done
 
-    def note_words(self, key: Key, records: list[RecordedEvent]) -> None:
-        """Note what others have said of a call of the owner's, who must see it at once."""
-        if not key[1] and any(rec.type == "tool.resolved" for rec in records):
-            self.states.note_word(key[0], records[-1].seq)
-
     def now(self) -> str:
         """Return the time of the wall clock, as events hold it."""
         return timestamp(self._clock.now())
@@ -316,113 +290,6 @@ class Appender:
     def boottime_s(self) -> float:
         """Return the seconds since boot, where leases begin."""
         return self._clock.boottime_s()
-
-
-class _Short:
-    """An event of an owner that goes the short way: judged, and folded into what is known of its run."""
-
-    def __init__(self, key: Key, alone: Alone, record: RecordedEvent, draft: Draft) -> None:
-        self.key = key
-        self.alone = alone
-        self.known: alone_way.OwnersView
-        self._record = record
-        self._draft = draft
-
-    def states(self) -> list[Key]:
-        """Return the state that it has folded on."""
-        return [self.key]
-
-    def kept(self, states: States, position: int) -> RecordedEvent:
-        """Keep what is known now; return the record, at its position."""
-        record = self._record._replace(position=position)
-        starts = alone_way.starts_of(record, self._draft)
-        states.keep(self.key, self.known.state, starts, self.known.head, self.known.secret)
-        return record
-
-
-class SharedAppend:
-    """An append that shares its commit with others, see `SharedWork`. `told` hears of its end, in another thread."""
-
-    def __init__(
-        self, appender: Appender, batch: Batch, *, durable: bool, told: Callable[[SharedAppend], None] | None = None
-    ) -> None:
-        self.batch = batch
-        self.durable = durable
-        self.keys: list[Key] = []
-        self.warnings: list[str] = []
-        self._appender = appender
-        self._told = told
-        self._records: list[RecordedEvent] = []
-        self._error: BaseException | None = None
-        self._folded = False
-        self._over = False
-        self._bell = Signal()
-
-    @property
-    def run_id(self) -> str:
-        """Return the run that it appends to."""
-        return self.batch.run_id
-
-    def decide(self, tx: SharedTransaction) -> None:
-        """Judge, fold and write."""
-        self.warnings.clear()
-        self._records = self._appender.judge(tx, self)
-        self._folded = True
-        self._bell.set()
-
-    def undo(self) -> None:
-        """Forget the states that it has folded on."""
-        self._folded = False
-        self._appender.states.drop(self.keys)
-
-    def over(self, error: BaseException | None) -> None:
-        """Note how it ended, and tell who waits."""
-        if error is None:
-            for key in self.keys:
-                self._appender.note_words(key, self._records)
-        self._error, self._over = error, True
-        self._bell.set()
-        if self._told is not None:
-            self._told(self)
-
-    def heard(self, timeout_s: float) -> bool:
-        """Return whether it is over within so many seconds."""
-        until = time.monotonic() + timeout_s
-        while not self._over and (left := until - time.monotonic()) > 0:
-            self._bell.wait(left)
-        return self._over
-
-    def settle(self) -> None:
-        """Wait until it is folded, or over: then nobody else uses the state of its run."""
-        while not (self._folded or self._over):
-            self._bell.wait(thread_look_s)
-
-    def heard_of(self) -> None:
-        """Note that its owner hears of it now: nothing of its run is under way."""
-        self._appender.states.fly(self.run_id, None)
-
-    def outcome(self) -> list[RecordedEvent]:
-        """Return its records, once it is over; raise its error, and warn of what there was to warn of."""
-        if self._error is not None:
-            raise self._error
-        for text in self.warnings:
-            checkpoints.warn(text)
-        return self._records
-
-
-def _is_single(batch: Batch) -> bool:
-    """Return whether an append is one event of an owner."""
-    return bool(batch.epoch) and len(batch.drafts) == 1 and batch.imported is None
-
-
-def _may_share(batches: tuple[Batch, ...]) -> bool:
-    """Return whether an append may share its commit: one run's, that reads nothing but through its transaction."""
-    batch = batches[0]
-    return len(batches) == 1 and batch.imported is None and not any(_has_base(draft.event) for draft in batch.drafts)
-
-
-def _has_base(event: e.Event) -> bool:
-    return isinstance(event, e.RunQueued) and event.base is not None
 
 
 NO_ROWS: Final = index.Rows()
@@ -637,15 +504,6 @@ class _Append:
             again = keys.hidden(again, secret, rec.run_id, rec.seq)
         body = encode(again, epoch=rec.epoch)
         return any(raw[3] == body for raw in self.tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
-
-
-def _check_size(batch: Batch) -> None:
-    """Check that an append has some events, and not too many; what an importer has read of one file goes in whole."""
-    count = len(batch.drafts)
-    if not count:
-        raise InvalidArgument("an append needs at least one event")
-    if count > append_batch_events_max and batch.imported is None:
-        raise TooLarge(f"{count} events in one append, at most append_batch_events_max = {append_batch_events_max}")
 
 
 _TERMINALS = frozenset({"run.completed", "run.failed", "run.cancelled"})

@@ -77,6 +77,11 @@ class States:
             if entry is not None:
                 self._cache[run_id, True] = entry._replace(upto=max(entry.upto, seq))
 
+    def note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
+        """Note what others have said of a call of the owner's, who must see it at once."""
+        if not key[1] and any(rec.type == "tool.resolved" for rec in records):
+            self.note_word(key[0], records[-1].seq)
+
     def cached(self, tx: Transaction, head: Head, key: Key) -> RunState | None:
         """Return the folded state at the head, if this journal has it; what others appended since is folded in."""
         with self._lock:

@@ -40,7 +40,7 @@ class LateCommits:
 
     def add(self, work: Any) -> None:
         self._line.append(work)
-        work._appender.states.fly(work.run_id, self.commit)  # whoever reads the state can't wait for a thread
+        work._states.fly(work.run_id, self.commit)  # whoever reads the state can't wait for a thread
 
     def wake(self) -> None:
         asyncio.get_running_loop().call_later(self._random.choice(self.delays), self.commit)
