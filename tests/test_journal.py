@@ -9,7 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import orjson
 import pytest
@@ -21,7 +21,7 @@ from runjournal import CheckpointPolicy, Journal, Place, register
 from runjournal.engine.failures import StepFailed
 from runjournal.log import base
 from runjournal.log import events as e
-from runjournal.log.chain import event_hash
+from runjournal.log.chain import RawRow, event_hash
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import decode
 from runjournal.log.errors import (
@@ -396,7 +396,7 @@ def tampered(run, monkeypatch, change):
     monkeypatch.setattr(type(run.store), "read_raw", lambda self, *args, **more: page(*args, **more))
 
     def read(self, run_id, after=0, upto=None, *, types=None):
-        records = (decode(R, *row, keys=no_key) for row in page(run_id, after, upto))
+        records = (decode(R, *cast("RawRow", row), no_key) for row in page(run_id, after, upto))
         return (record for record in records if types is None or record.type in types)
 
     monkeypatch.setattr(type(run.store), "read", read)

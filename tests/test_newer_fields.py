@@ -47,7 +47,7 @@ def test_a_field_that_is_not_known(rng: Any, cls: type[base.Event]) -> None:
 NESTED = [
     (e.ModelCompleted("c", 1, None, usage=USAGE), "usage", "audio"),
     (e.ModelCompleted("c", 1, None, cost={"amount": "1", "currency": "USD", "source": "reported"}), "cost", "tier"),
-    (e.ToolFailed("c", 1, {"type": "T", "message": "m"}, transient=False), "error", "status"),
+    (e.ToolFailed("c", 1, {"type": "T", "message": "m"}, transient=False), "error", "retry_after"),
 ]
 
 
