@@ -31,8 +31,8 @@ page and the chart. `ARGS="--steps 100 --repeats 1"` is the short way.
 
 
 END = """
-On a memory file system, and {fsync_us} microseconds more for each fsync: what a server's flash disk takes. The fsyncs
-were counted by strace. On the disk of the machine that made this page:
+A step counts as its CPU time, on a memory file system, and {fsync_us} microseconds for each of its fsyncs: what a
+server's flash disk takes. The fsyncs were counted by strace. On the disk of the machine that made this page:
 
 """
 

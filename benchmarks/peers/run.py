@@ -1,9 +1,9 @@
 """A step of one agent in five systems; prints a table, writes `peers-report.json`, and draws the chart of the docs.
 
 Each system runs in a process of its own, on a memory file system and on the real disk. The fsyncs of a step are counted
-by strace, where there is one. On the memory file system an fsync costs nothing, so that 400 microseconds for each are
-added: what a server's flash disk takes (`benchmarks/disks.py` does the same for runjournal alone).
-
+by strace, where there is one. On the memory file system an fsync costs nothing, and a step counts as its CPU time and
+400 microseconds for each of its fsyncs: what a server's flash disk takes (`benchmarks/disks.py` does the same for
+runjournal alone), whatever else the machine does meanwhile. On the real disk it counts as what it took.
 A run of 2,000 steps is measured once and on the memory file system alone: one of the systems leaves gigabytes.
 
 python benchmarks/peers/run.py [--steps 100,400,2000] [--repeats 3]
@@ -85,12 +85,12 @@ def rows(name: str, peer: Peer, steps: tuple[int, ...], repeats: int) -> list[di
                 1e6 * statistics.median(each[clock] for each in several) / count for clock in ("wall_s", "cpu_s")
             )
             if disk == "memory":
-                took_us += FSYNC_US * (syncs or 0)
+                took_us = cpu_us + FSYNC_US * (syncs or 0)
             found.append({
                 "system": name,
                 "called": peer.system,
                 "store": peer.store,
-                "disk": f"memory + {FSYNC_US} us an fsync" if disk == "memory" else "real",
+                "disk": f"CPU + {FSYNC_US} us an fsync" if disk == "memory" else "real",
                 "steps": count,
                 "durability": peer.durability,
                 "step_us": round(took_us, 1),
