@@ -29,6 +29,8 @@ _VERSION: Final = e.MessageAppended.VERSION
 _role: Final = MESSAGE.required["role"]
 _ROLES: Final = frozenset(_role.words if isinstance(_role, OneOf) else ())
 _STEPS: Final = frozenset({int, type(None)})
+_MORE: Final = frozenset({"ext", "private"})
+"""What a body may hold beside its data: where it can't be read, no fold goes past it."""
 _FIELDS: Final = frozenset({"role", "content"})
 """The fields of a message that continues none, and was told by no provider."""
 _string_end: Final = cast("Callable[[str, int, bool], tuple[str, int]]", vars(decoder)["scanstring"])
@@ -70,7 +72,7 @@ def _parsed(body: bytes) -> tuple[str, str] | None:
             and type(version) is type(envelope["epoch"]) is int
             and type(at) is type(envelope["by"]) is str
             and type(envelope["step"]) in _STEPS
-            and "ext" not in envelope
+            and not _MORE & envelope.keys()
             and body.count(b"{") + body.count(b"[") <= json_depth_max
         ):
             return role, at

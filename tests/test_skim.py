@@ -51,6 +51,7 @@ def test_a_message_is_known_by_its_role(role, content):
     b'"data":{"role":"user","content":"x","newer":1}}',
     b'"data":{"role":"nobody","content":"x"}}', b'"data":{"role":"user"}}', b'"data":{"content":"x"}}', b'"data":[]}',
     b'"ext":{"content":{"sha256":"' + b"0" * 64 + b'","bytes":1}},"data":{"role":"user"}}',
+    b'"private":{},"data":{"role":"user","content":["x"]}}',
     b'"data":{"role":"user","content":"\\ud800"}}', b'"data":{"role":"user","content":"x"}',
     b'"data":{"role":["user"],"content":1}}',
     b'"data":{"role":"user","content":"x"}}}',

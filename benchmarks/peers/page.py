@@ -41,11 +41,11 @@ def write(report: dict[str, Any], path: Path) -> None:
     """Write the page of this report."""
     ratios, rows = report["ratios"], report["rows"]
     text = BEGIN + _table(
-        ("system", "steps", "a step", "of ours", "CPU", "bytes a step", "fsyncs a step", "what is on the disk"),
+        ("system", "steps", "a step", "of ours", "CPU", "bytes a step", "fsyncs", "what is on the disk"),
         [
             (*_step(row), _times(ratios.get(f"{row['system']} {row['steps']:,}")),
-             f"{row['step_cpu_us'] / 1000:.2f} ms",
-             f"{row['bytes_per_step']:,}", _number(row["fsyncs_per_step"]), row["durability"])
+             f"{row['step_cpu_us'] / 1000:.2f} ms", f"{row['bytes_per_step']:,}",
+             _number(row["fsyncs_per_step"]), row["durability"])
             for row in rows if row["disk"] != "real"
         ],
     )  # fmt: skip
