@@ -137,18 +137,20 @@ def _step(run: Run, send: Callable[..., Any]) -> None:
 
 
 def steps(folder: Path, count: int = 200) -> dict[str, Any]:
-    """{`step_us`: {policy: median microseconds}, `step_fsyncs`: {policy: fsyncs of one step, counted}}."""
+    """{`step_us`: {policy: median microseconds}, `step_fsyncs`: {policy: counted}, `step_commits`: of the first}."""
     took: dict[str, float] = {}
     syncs: dict[str, float] = {}
+    commits: dict[str, float] = {}
     for policy in POLICIES:
         send = _tools(policy)
         took[policy] = round(1e6 * statistics.median(_timed_steps(folder / f"steps-{policy}.db", send, count)), 1)
         vfs = _Counting()
         try:
-            syncs[policy] = statistics.median(_counted_steps(folder / f"counted-{policy}.db", send, vfs))
+            counted = _counted_steps(folder / f"counted-{policy}.db", send, vfs)
         finally:
             vfs.unregister()
-    return {"step_us": took, "step_fsyncs": syncs}
+        syncs[policy], commits[policy] = (statistics.median(each) for each in zip(*counted, strict=True))
+    return {"step_us": took, "step_fsyncs": syncs, "step_commits": commits["idempotent"]}
 
 
 def _timed_steps(path: Path, send: Callable[..., Any], count: int) -> list[float]:
@@ -165,15 +167,29 @@ def _timed_steps(path: Path, send: Callable[..., Any], count: int) -> list[float
     return took[count // 4 :]
 
 
-def _counted_steps(path: Path, send: Callable[..., Any], vfs: _Counting, count: int = 21) -> list[int]:
-    syncs: list[int] = []
+def _counted_steps(path: Path, send: Callable[..., Any], vfs: _Counting, count: int = 21) -> list[tuple[int, int]]:
+    """(fsyncs, commits) of each step."""
+    found: list[tuple[int, int]] = []
 
     def agent(run: Run) -> None:
         for _ in range(count):
-            before = vfs.syncs
+            before, made = vfs.syncs, commits[0]
             _step(run, send)
-            syncs.append(vfs.syncs - before)
+            found.append((vfs.syncs - before, commits[0] - made))
 
     with Journal.open(path) as journal:
+        commits = counted_commits(journal)
         journal.run(agent, run_id="r")
-    return syncs
+    return found
+
+
+def counted_commits(journal: Journal) -> list[int]:
+    """Count the commits of a journal's store in the list that is returned."""
+    count, store = [0], journal.store
+
+    def hook(connection: apsw.Connection, name: str, pages: int) -> int:
+        count[0] += 1
+        return store._on_commit(connection, name, pages)  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 - only it knows
+
+    store._writer.set_wal_hook(hook)  # type: ignore[attr-defined]  # noqa: SLF001 - as there
+    return count

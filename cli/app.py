@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
@@ -106,13 +107,52 @@ class App:
     @contextlib.contextmanager
     def open(self, *, create: bool = False) -> Generator[Logbook]:
         """Open the journal; only what writes makes a new one. If a run isn't there, the error names the store."""
+        from runjournal.log.errors import StoreReadOnly, StoreUnavailable
         from runjournal.logbook import Logbook
 
         if not create:
             self.check_there()
         load_types()
-        with Logbook.open(self.db, create=create, by=f"cli:{user()}") as journal, self.naming_the_store():
+        by, path = f"cli:{user()}", self._unwritable
+        try:
+            if path is not None and not os.access(path, os.W_OK):
+                opened = self._copied(path, by)  # SQLite might make files beside it
+            else:
+                opened = Logbook.open(self.db, create=create, by=by)
+        except (StoreReadOnly, StoreUnavailable):
+            if path is None:
+                raise
+            opened = self._copied(path, by)
+        with opened as journal, self.naming_the_store():
             yield journal
+
+    @property
+    def _unwritable(self) -> str | None:
+        """Return the file of a store that can be read, and that can't be written, or nothing beside it."""
+        path = self.path
+        if path is None or not os.access(path, os.R_OK) or not Path(path).is_file():
+            return None
+        return None if os.access(path, os.W_OK) and os.access(Path(path).absolute().parent, os.W_OK) else path
+
+    def _copied(self, path: str, by: str) -> Logbook:
+        """Open a private copy of a store that can't be written, and say how fresh it is."""
+        from runjournal.log.clock import SystemClock
+        from runjournal.log.sqlite_snapshot import CopiedStore
+        from runjournal.logbook import Logbook
+        from runjournal.writing.rebuild import rebuild
+
+        store = CopiedStore(path, clock=SystemClock())
+        try:
+            if store.index_stale():
+                rebuild(store)
+            store.seal()
+        except BaseException:
+            store.close()
+            raise
+        click.echo(
+            line(f"{path} can't be written: this is a copy of it, last changed {store.changed_at} UTC"), err=True
+        )
+        return Logbook(store, by=by, owned=True)
 
     @contextlib.contextmanager
     def naming_the_store(self) -> Generator[None]:

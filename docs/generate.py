@@ -331,6 +331,8 @@ MEANINGS: Final = {
     "signal.received.name": "what a wait asks for",
     "entry": "which execution of this attempt, from 1",
     "step.started.key": "which item it is for",
+    "recalled": "what the step did before: `calls` and `questions` by id, if more than `failed_steps_max` steps have "
+    "failed since it did, so that the folded state has let go of it",
     "key": "the key in the working memory",
     "result": "what it returned",
     "transient": "trying again may help",
@@ -916,6 +918,7 @@ TABLES: Final = {
     "unknowns": "Calls that may have happened, and of which nobody knows.",
     "lines": "The newest run of each line of retries and restarts.",
     "step_ends": "How each attempt of a step ended.",
+    "run_tags": "The tags of each run, by which a listing finds it.",
     "checkpoints": "Checkpoints of folded state. They can be dropped at any time.",
     "meta": "The store's own notes.",
 }
@@ -974,6 +977,9 @@ COLUMNS: Final = {
     "effects.tool": "the tool",
     "effects.args_sha256": "SHA-256 of the arguments",
     "lines.newest": "the run that may go on",
+    "run_tags.tag": "the name of the tag",
+    "run_tags.value": "its value",
+    "run_tags.queued_at": "when the run was queued, UTC text",
     "step_ends.step": "the id of the step",
     "step_ends.attempt": "which attempt, from 1",
     "step_ends.kind": "once, repeat or do",

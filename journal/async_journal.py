@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Unpack
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from runjournal.engine import failures as f
 from runjournal.engine.parts import RunParts
@@ -17,7 +18,10 @@ from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
-from .runner import Runner, agent_path, code_version
+from .runner import Claim, Runner, agent_path, code_version
+from .tasks import in_thread
+
+T = TypeVar("T")
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -25,8 +29,8 @@ AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 class AsyncJournal(Journal):
     """A journal whose `run_async` runs asyncio agents. Its other verbs are those of `Journal`, and don't wait.
 
-    Appends are made in the loop's own thread, so that no cancel comes between one and what it means: a durable one
-    holds the loop for as long as the disk takes.
+    What an asyncio agent awaits is committed in another thread, together with what others append meanwhile: the loop
+    goes on while the disk works. A cancel comes behind it.
     """
 
     async def run_async(
@@ -41,8 +45,12 @@ class AsyncJournal(Journal):
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
-        run_id = begin(self, agent, run_id, input, retry=retry, **how)
+        run_id = await self._off_loop(partial(begin, self, agent, run_id, input, retry=retry, **how))
         return await AsyncRunner(self).run_async(agent, run_id)
+
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        """Do what appends, and may wait for the disk, in a thread; no cancel comes before its end."""
+        return work() if self.store.sharing is None else await in_thread(work)
 
     async def recover_all_async(
         self, agents: Mapping[str, AsyncAgent], *, concurrency: int = 8
@@ -84,15 +92,25 @@ class AsyncRunner(Runner):
 
     async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
+        work = partial(self.claim, run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
+        claim = work() if self.log.store.sharing is None else await in_thread(work)
         if claim is None:
             return self.outcome(run_id)
-        driver, output = AsyncDriver(self.appending(claim)), list[Json]()
+        driver, output = self.driver(claim), list[Json]()
         parts = self.parts(claim, driver, code)
         with self.owned(claim):
             self.triage(parts)
-            output.append(self._drive(await self._own(agent, parts, driver), parts))
+            end = self._called(await self._own(agent, parts, driver), parts)
+            await parts.core.drive(parts.core.append(end.event))
+            output.append(end.told())
         return output[0] if output else self.outcome(run_id)
+
+    def driver(self, claim: Claim) -> AsyncDriver:
+        """Return the driver of a claim: its appends share commits, where the store's commits wait for something."""
+        if (sharing := self.log.store.sharing) is None:
+            return AsyncDriver(self.appending(claim))
+        submit = partial(self.submit, claim.run_id, claim.epoch)
+        return AsyncDriver(self.appending(claim), submit, sharing.wake)
 
     async def _own(self, agent: AsyncAgent, parts: RunParts, driver: AsyncDriver) -> Callable[[], Any]:
         """Call the agent, in a task; return a function that returns what the agent returned, or raises what left it."""

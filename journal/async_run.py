@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
 from runjournal.engine import failures as f
@@ -26,8 +27,11 @@ from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
+from runjournal.writing.appender import SharedAppend
 
+from .floor import Floor
 from .provider_shapes import GrowingHistory
+from .tasks import Unbroken, bell_of, made_in, unbroken
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -35,47 +39,59 @@ R = TypeVar("R")
 V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
+Submit = Callable[[tuple[Event, ...] | Made, Callable[[SharedAppend], None]], bool]
+
+
 class AsyncDriver:
-    """Performs commands in the task that asks. Appends are made at once, so that no cancel comes between."""
+    """Performs commands in the task that asks.
+
+    With `submit`, appends share their commits with those of other runs, in another thread: `submit(events, told)`
+    returns False if they have to be made at once, and `wake` begins with those that were submitted. Their asker has the
+    floor meanwhile, and no cancel comes between. Without, they are made at once.
+    """
 
     cancellation = asyncio.CancelledError
     lock = nullcontext()  # one task runs at a time
 
-    def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
-        self._append = append
-        self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append
+    def __init__(
+        self,
+        append: Callable[[tuple[Event, ...] | Made], Any],
+        submit: Submit | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.append_now = append
+        self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append if submit is None else None
+        self._submit = submit
+        self._wake_committer = wake
+        self.floor = Floor()
         self._waiters: list[asyncio.Future[None]] = []
         self._turns: dict[int, list[tuple[int, int, Until, asyncio.Future[None]]]] = {}  # heaps
         self._counted = itertools.count()
-        self._witnesses: list[asyncio.Task[Any]] = []  # tasks that were made since the step began
         self._settling = 0
         self.loop = asyncio.get_running_loop()
-        self.others: set[asyncio.Task[Any]] = set()
-        self.bodies: set[asyncio.Task[Any]] = set()
+        self._tasks = made_in(self.loop)
+        self._step: Entry | None = None
         self.made: list[tuple[str, Coroutine[Any, Any, Any], Entry | None]] = []  # what was called, and in which step
 
     # What the core asks without waiting.
 
     @property
     def calm(self) -> bool:
-        """Return whether nobody was told anything in the last turns of the loop."""
-        return self._settling == 0
+        """Return whether nobody was told anything in the last turns of the loop, nor wants the floor to act on it."""
+        return self._settling == 0 and self.floor.quiet
 
     def alone(self) -> bool:
-        """Return whether no task was made since the step began."""
-        me = asyncio.current_task()
-        if any(not task.done() and task is not me for task in self._witnesses):
-            return False  # all need not be looked through for each of them
-        rest = asyncio.all_tasks() - self.others - self.bodies - {me}
-        self._witnesses = list(itertools.islice(rest, 2))
-        return not rest
+        """Return whether no task was made in the step."""
+        return self._step is None or not self._tasks.others(self._step, asyncio.current_task())
 
     def current(self) -> asyncio.Task[Any] | None:
         """Return the task that asks."""
         return asyncio.current_task()
 
     def ring(self) -> None:
-        """Wake all who wait."""
+        """Wake all who wait; while an append is under way, when that is over."""
+        if self.floor.others:
+            return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _wake(waiter)
@@ -108,11 +124,10 @@ class AsyncDriver:
 
     # The step of a task.
 
-    def begin_step(self) -> None:
-        """Remember the tasks that are there now: they don't belong to the step."""
-        self.others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
-        self.bodies = set()
-        self._witnesses = []
+    def begin_step(self, entry: Entry) -> None:
+        """Count the tasks that are made in the step from now on."""
+        self._tasks.count(entry)
+        self._step = entry
         self._turns = {}
 
     async def end_step(self, entry: Entry | None = None) -> None:
@@ -156,6 +171,32 @@ class AsyncDriver:
         """Forget what was called in the step and has never begun."""
         self.made = [each for each in self.made if each[2] is not entry]
 
+    # The floor.
+
+    @property
+    def taken(self) -> bool:
+        """Return whether somebody has the floor."""
+        return self.floor.holder is not None
+
+    async def take_floor(self, *, through: bool = False) -> None:
+        """Wait until the asker has the floor, in the order of asking."""
+        await self.floor.take(through=through)
+
+    def give_floor(self) -> None:
+        """Give the floor to the next one, if the asker has it; when nobody wants it, wake all who wait."""
+        if self.floor.give() and (self._waiters or self._turns):
+            self.ring()
+
+    def absorbed(self) -> asyncio.CancelledError | None:
+        """Return the cancel of the asker that came while he waited for an append; once."""
+        return self.floor.absorbed()
+
+    def leave_floor(self, *, cancelled: bool) -> None:
+        """The asker's verb is over: give the floor on; `cancelled`: such a cancel is raised where he waits next."""
+        if cancelled:
+            self.floor.cancel_again()
+        self.give_floor()
+
     # Performing.
 
     def check(self, target: Target) -> None:
@@ -168,18 +209,36 @@ class AsyncDriver:
     async def perform(self, command: Command) -> Any:
         match command:
             case Append(events):
-                return self._append(events)
+                return await self._append(events)
             case Until():
                 return await self._wait(command)
             case Invoke():
                 return await self._invoke(command)
 
+    async def _append(self, events: tuple[Event, ...] | Made) -> Any:
+        if self._submit is None:
+            return self.append_now(events)
+        self.floor.seize()
+        bell, waiter = bell_of(self.loop), Unbroken[SharedAppend](loop=self.loop)
+        if not self._submit(events, partial(bell.tell, waiter)):
+            return self.append_now(events)
+        bell.want(self._wake_committer)
+        self.floor.absorb(await unbroken(waiter))
+        return waiter.result().outcome()
+
     async def _wait(self, until: Until) -> bool:
+        if (cancelled := self.absorbed()) is not None:
+            raise cancelled
         deadline = None if until.bound_s is None else self.loop.time() + until.bound_s
-        while not until.ready():
+        while True:
+            if self.floor.holder is not None:
+                await self.floor.take()
+            if until.ready():
+                return True
             left = None if deadline is None else deadline - self.loop.time()
             if left is not None and left <= 0:
                 return False
+            self.give_floor()
             waiter: asyncio.Future[None] = self.loop.create_future()
             alarm = None if left is None else self.loop.call_later(left, _wake, waiter)
             if until.turn is None:
@@ -193,12 +252,12 @@ class AsyncDriver:
                 waiter.cancel()  # nobody waits for it any more
                 if alarm is not None:
                     alarm.cancel()
-        return True
 
     async def _invoke(self, command: Invoke) -> Ended:
         body = self._in_thread(command) if command.blocking else self._in_task(command)
         deadline = None if command.timeout_s is None else self.loop.time() + command.timeout_s
         cancelled: asyncio.CancelledError | None = None
+        self.floor.cancel_again()
         while not body.done():
             left = None if deadline is None else deadline - self.loop.time()
             if left is not None and left <= 0:
@@ -232,13 +291,8 @@ class AsyncDriver:
             return await result if inspect.isawaitable(result) else result
 
         task = self.loop.create_task(work())
-        self._hold(task)
+        self._tasks.is_body(task)
         return task
-
-    def _hold(self, task: asyncio.Task[Any]) -> None:
-        """Remember the task of a body while it runs: it is nobody who asks."""
-        self.bodies.add(task)
-        task.add_done_callback(self.bodies.discard)
 
     def _in_thread(self, command: Invoke) -> asyncio.Future[Any]:
         """Run a body in a thread of its own.
@@ -264,7 +318,7 @@ class AsyncDriver:
                 return await value
 
             task = self.loop.create_task(wait(), context=context)
-            self._hold(task)
+            self._tasks.is_body(task, context)
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
@@ -386,9 +440,14 @@ class AsyncRun(Context):
     @asynccontextmanager
     async def step(self, name: str, key: str | int | None = None, *, repeat: bool = False) -> AsyncGenerator[None]:
         """Open a step; see `Run.step`."""
-        with self._asked(name, key, repeat=repeat) as block:
-            async with block:
-                yield
+        if self._driver.taken:
+            await self._driver.take_floor()  # until the step is begun, nothing comes between
+        try:
+            with self._asked(name, key, repeat=repeat) as block:
+                async with block:
+                    yield
+        finally:
+            self._driver.give_floor()
 
     @overload
     async def do(self, name: str, fn: Callable[..., Awaitable[R]], *args: Any, key: str | int | None = None) -> R: ...

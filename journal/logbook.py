@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-import orjson
-
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
@@ -237,14 +235,11 @@ class Logbook:
         for name, text in (("kind", kind), ("parent", parent), ("since", since), ("prefix", prefix)):
             if text is not None and not is_utf8(text):
                 raise InvalidArgument(f"{name}: expected text that is UTF-8, got {ascii(text)[:60]}")
-        for head in all_heads(self.store, status=status, kind=kind, parent=parent, prefix=prefix, since=since):
-            if not tags or tags.items() <= orjson.loads(head.tags).items():
-                yield head
+        yield from all_heads(self.store, status=status, kind=kind, parent=parent, tags=tags, prefix=prefix, since=since)
 
     def latest(self, *, status: str | Sequence[str] = ()) -> Head | None:
         """Return the run that changed last, among those that no other run began; None if there is none."""
-        own = (head for head in self.runs(status=status) if head.parent_run_id is None)
-        return max(own, key=lambda head: (head.updated_at, head.run_id), default=None)
+        return self.store.latest(status=(status,) if isinstance(status, str) else status)
 
     def events(
         self,

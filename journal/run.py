@@ -38,9 +38,11 @@ class SyncDriver:
 
     cancellation = _Nobody
     calm = True
+    taken = False  # an append is over before its verb goes on, under the lock
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
+        self.append_now: Callable[[tuple[Event, ...] | Made], Any] = append
         self.at_once: Callable[[tuple[Event, ...] | Made], Any] | None = append
         # Taken as it is, never through the condition: that one's own `with` is Python, and an interrupt inside it would
         # leave the lock to a thread that never gives it back.
@@ -76,6 +78,19 @@ class SyncDriver:
         """Do nothing: threads run by themselves."""
         with self.lock:
             self._bell.notify_all()
+
+    async def take_floor(self, *, through: bool = False) -> None:
+        """Do nothing: the lock is the floor."""
+
+    def give_floor(self) -> None:
+        """Do nothing: nobody has taken it."""
+
+    def absorbed(self) -> BaseException | None:
+        """Return None: nobody is cancelled."""
+        return None
+
+    def leave_floor(self, *, cancelled: bool) -> None:
+        """Do nothing: the lock is the floor, and nobody is cancelled."""
 
     # Performing.
 
@@ -113,7 +128,7 @@ class SyncDriver:
 
     # The step of a thread.
 
-    def begin_step(self) -> None:
+    def begin_step(self, entry: Entry) -> None:
         """Do nothing: every thread of `run.thread` is begun in a step, and belongs to it."""
         self.left.clear()
 

@@ -47,7 +47,7 @@ from runjournal.log.limits import (
 )
 from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
-from runjournal.writing.appender import Batch
+from runjournal.writing.appender import Batch, SharedAppend
 
 from .logbook import Logbook
 from .questions import told
@@ -66,6 +66,20 @@ class Claim(NamedTuple):
     epoch: int
     known_code: str
     since: float
+
+
+class AgentEnd(NamedTuple):
+    """How an agent has ended: the event that says so, and what it returned, or the error that left it."""
+
+    event: Event
+    output: Json = None
+    error: BaseException | None = None
+
+    def told(self) -> Json:
+        """Return what it returned, or raise what left it."""
+        if self.error is not None:
+            raise self.error
+        return self.output
 
 
 class Runner:
@@ -275,6 +289,15 @@ class Runner:
             )
         return self.log.append(run_id, events, epoch=epoch)
 
+    def submit(
+        self, run_id: str, epoch: int, events: tuple[Event, ...] | Made, told: Callable[[SharedAppend], None]
+    ) -> bool:
+        """Submit an append as the owner, see `AsyncDriver`."""
+        if callable(events):
+            return False
+        batch = self.log.batch(run_id, events, expect=None, epoch=epoch)
+        return self.log.ownership.appender.submit(batch, told)
+
     def notify(self, waits: list[dict[str, str]]) -> None:
         """Do nothing: people can be told of a wait here, as soon as it is on record."""
 
@@ -318,6 +341,12 @@ class Runner:
         return found
 
     def _drive(self, agent: Callable[[], Any], parts: RunParts) -> Json:
+        """Call the agent, and end the run as it says."""
+        end = self._called(agent, parts)
+        parts.drive(parts.core.append(end.event))
+        return end.told()
+
+    def _called(self, agent: Callable[[], Any], parts: RunParts) -> AgentEnd:
         """Call the agent. A failure that leaves it ends the round if it is transient, else the run.
 
         A mistake ends nothing.
@@ -337,13 +366,11 @@ class Runner:
             core.alive()
             if isinstance(error, f.BROKEN):  # the store's, in a read between two steps
                 raise
-            parts.drive(core.append(self.ending(error, steps)))
-            raise
+            return AgentEnd(self.ending(error, steps), error=error)
         finally:
             TOOL_CONTEXT.reset(outer)
         steps.stop_if_step_left()
-        parts.drive(core.append(e.RunCompleted(output)))
-        return output
+        return AgentEnd(e.RunCompleted(output), output)
 
     def ending(self, error: BaseException, steps: StepControl) -> Event:
         """Return the event of a failure that leaves the agent."""

@@ -204,7 +204,7 @@ class RunAudit:
         elif not self._goes_on and event.index not in (steps.next_index, steps.next_index + bool(steps.redo)):
             what = f"a step started with index {event.index}, expected {steps.next_index}"
             found.append(self._one("step_order", seq, what))
-        attempt = steps.attempts.get(event.id, 0) + 1
+        attempt = steps.attempts.get(event.id, event.attempt - 1 if steps.let_go else 0) + 1
         entry = step.entry + 1 if step and (step.id, step.attempt) == (event.id, event.attempt) else 1
         if not self._linked and (event.attempt, event.entry) != (attempt, entry):
             named = f"attempt {event.attempt}, entry {event.entry}"

@@ -4,8 +4,9 @@
 all that the log knows by now, whoever said it. A call *may have happened* if it was started, isn't repeatable, and
 nobody has said that it didn't: a failure proves nothing. Args and results are held by reference (seq).
 
-Bounded: the calls of the open step and of failed ones, every call that is open or unresolved, and the last ones that
-are settled; of the rest, counts.
+Bounded: the calls of the open step and of the last ones that failed, every call that is open or unresolved, and the
+last ones that are settled; of the rest, counts. A step that failed before these tells its calls again when it is
+entered.
 """
 
 from __future__ import annotations
@@ -387,6 +388,40 @@ class Calls:
             call.forget(sent)
         self.step = ""
 
+    def recallable(self, step: str) -> dict[str, dict[str, Any]]:
+        """Return what a step.started can tell again of the calls of a failed step, by id; see `let_go`.
+
+        These are the calls of which nobody can say any more what became of them. Their history is over, so what is
+        known of them is all.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for call_id, call in self.of_step(step).items():
+            if not (call.remembered or call.denied):
+                told = {name: value for name, default in _RECALLED.items() if (value := getattr(call, name)) != default}
+                if call.maybe:
+                    told["maybe"] = list(call.maybe)
+                status = call.status if call.status in ("new", "completed") else "failed"
+                found[call_id] = told | {"tool": call.tool, "policy": call.policy, "status": status}
+        return found
+
+    def let_go(self, step: str) -> None:
+        """Forget the calls of a step that has failed long ago; one that has no end isn't in flight any more."""
+        for call_id in self.recallable(step):
+            call = self.known[call_id]
+            if call.status == "open":
+                self._end(call, "failed", call.value_seq)
+            self._drop(call_id, call)
+
+    def recall(self, step: str, calls: dict[str, dict[str, Any]]) -> None:
+        """Know calls of a step again."""
+        for call_id, call in calls.items():
+            if call_id not in self.known:
+                known: dict[str, Any] = {name: value for name, value in call.items() if name in Call.__slots__}
+                known["maybe"] = list(call.get("maybe", ()))  # the event keeps its own
+                known["step"] = step
+                self.known[call_id] = Call(**known)
+                self._index(call_id, self.known[call_id])
+
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""
         known = {
@@ -421,6 +456,13 @@ def inherited(known: dict[str, Call], step: str) -> Calls:
         counts.completed += call.status in ("completed", "new")
         counts.failed += call.status in ("failed", "unknown")
     return new
+
+
+_RECALLED: Final[Mapping[str, Any]] = {
+    "read_only": False, "on_unknown": "ask", "own_key": False, "unusable": False, "attempt": 0, "ended": 0, "place": 0,
+    "maybe": [], "value_seq": 0, "args_seq": 0, "began": 0, "latest": 0, "started_at": "", "taken": "", "taken_seq": 0,
+}  # fmt: skip
+"""What a step.started can tell again of a call, with what each is by default; see `log/shapes.py`, RECALLED."""
 
 
 def _call(event: AnyStart) -> Call:

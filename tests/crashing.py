@@ -55,6 +55,8 @@ class Now(LoopClock):
 class Struck:
     """A store, as one process sees it: each transaction is two boundaries."""
 
+    sharing = None  # its transactions are where it dies
+
     def __init__(self, inner: Any, tick: Callable[[], None]) -> None:
         self._inner, self._tick = inner, tick
 

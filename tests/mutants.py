@@ -14,6 +14,7 @@ from mutating import Mutant
 
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
+LET_GO = "let_go"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
@@ -496,10 +497,23 @@ TWINS: Final = (
         "asked.step == mine[0]",
     ),
     # Failures of steps.
-    Mutant("handled failures are forgotten", "Lineage.failures", 'end.kind != "repeat"', "False"),
-    Mutant("handled failures of a block are forgotten", "Lineage.failures", 'end.kind != "repeat"', 'end.kind == "do"'),
+    Mutant("handled failures are forgotten", "Lineage.failures", 'end.kind == "repeat"', "True"),
+    Mutant("handled failures of a block are forgotten", "Lineage.failures", 'end.kind == "repeat"', 'end.kind != "do"'),
     Mutant(
-        "failures since the last completed step are not told", "Lineage.failures", "at in current or handled", "handled"
+        "failures since the last completed step are not told",
+        "Steps.may_be_told",
+        "any(failure[0] == place and failure[1] == step for failure in self.failures)",
+        "False",
+    ),
+    Mutant("a failure that left `failures` is told no more", "Steps.may_be_told", "place > self.cut and", "", LET_GO),
+    Mutant("a step that failed long ago is entered with nothing", "Lineage.recall", "not steps.let_go", "True", LET_GO),
+    Mutant("the state lets go of no failed step", "RunState._let_go", "over > 0", "False", LET_GO),
+    Mutant(
+        "answers to a step that failed long ago are forgotten",
+        "RunState.on_step_started",
+        'self.approvals.recall(event.id, event.recalled["questions"])',
+        "pass",
+        LET_GO,
     ),
     Mutant("a failure is known by what the log has by now", "Core.commit", "records[-1].seq", "self.state.seq"),
     Mutant("a no is a failure like any other", "step_failure", 'kind == "rejected"', "False"),
@@ -529,7 +543,7 @@ TWINS: Final = (
     ),
     # Mistakes and stops.
     Mutant("a mistake fails its step", "stop_in", "Mistake |", ""),
-    Mutant("a mistake fails the run", "Runner._drive", "except f.Mistake:\n    raise", ""),
+    Mutant("a mistake fails the run", "Runner._called", "except f.Mistake:\n    raise", ""),
     Mutant("a step that is done fails the run", "StepDone", "Mistake", "JournalError"),
     Mutant(
         "a mistake can be swallowed",
@@ -555,7 +569,7 @@ TWINS: Final = (
     # Links.
     Mutant("a restart forgets what is unresolved", "RunState.derive", 'new.calls = calls.inherited(kept, "")', ""),
     Mutant("any run may be retried at any time", "_Append._check_line", "base is None or base != last or", ""),
-    Mutant("a base and a run number their events alike", "RunState.derive", "RunState(offset=place)", "RunState()"),
+    Mutant("a base and a run number their events alike", "RunState.derive", "offset=place,", ""),
     Mutant(
         "a retry takes an open step for a failed one",
         "RunState.derive",
@@ -894,7 +908,7 @@ OURS: Final = (
     Mutant(
         "attempts are counted in one process",
         "StepControl.begin",
-        "steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1",
+        "steps.open.attempt if steps.open else (failed or steps.attempts.get(step_id, 0)) + 1",
         "1",
     ),
     Mutant(
@@ -1154,7 +1168,7 @@ OURS: Final = (
         "pass",
     ),
     Mutant("a run with another input goes on", "Runner.check_input", "queued.input != plain(given)", "False", GAPS),
-    Mutant("the agent may return while a step is open", "Runner._drive", "steps.entry is not None", "False", GAPS),
+    Mutant("the agent may return while a step is open", "Runner._called", "steps.entry is not None", "False", GAPS),
     # Threads.
     Mutant("a step doesn't wait for its threads", "SyncDriver._join", "thread.join()", "pass", THREADS),
     Mutant(
@@ -1553,6 +1567,60 @@ KEPT: Final = (
 )
 
 APPENDS: Final = (
+    # Appends that share a commit.
+    Mutant("a refusal ends its whole group", "GroupCommit._judge", "tx.written != written", "True", "group"),
+    Mutant(
+        "a group that was written to in part is committed",
+        "GroupCommit._judge",
+        "raise _BrokenError from error",
+        "pass",
+        "group",
+    ),
+    Mutant("what a failed commit had folded is gone on from", "GroupCommit._failed", "group.undo()", "pass", "group"),
+    Mutant(
+        "what waits behind a failed commit goes on",
+        "GroupCommit._failed",
+        "waiting.work.run_id in runs",
+        "False",
+        "group",
+    ),
+    Mutant("all hear of a failed commit by one error", "_Group.tell", "again(error)", "error", "group"),
+    Mutant(
+        "an append that was given up is made",
+        "GroupCommit._taken_back.take_back",
+        "self._line.remove(waiting)",
+        "pass",
+        "group",
+    ),
+    Mutant(
+        "a relaxed commit takes a durable append",
+        "GroupCommit._next",
+        "first.work.durable and not durable",
+        "False",
+        "group",
+    ),
+    Mutant(
+        "verbs of a run come between an append and what it means",
+        "AsyncDriver.taken",
+        "self.floor.holder is not None",
+        "False",
+        "late_commits",
+    ),
+    Mutant("a cancel gets lost in an append", "Floor.absorb", "cancelled is not None", "False", "late_commits"),
+    Mutant(
+        "a checkpoint is due on the short way, and not kept",
+        "Appender._short",
+        "states.is_due(key, draft.type)",
+        "False",
+        "checkpoints",
+    ),
+    Mutant(
+        "who has waited longer looks less often",
+        "pause_s",
+        "1 - waited_s / lock_patience_s",
+        "waited_s / lock_patience_s",
+        "group",
+    ),
     # The short way of an owner's event, and the chain.
     Mutant("a cancel goes the short way", "may_go_alone", "draft.type in MOVES", "False", "alone"),
     Mutant("a blob gets lost on the short way", "may_go_alone", "draft.blobs", "False", "alone"),
@@ -1566,13 +1634,13 @@ APPENDS: Final = (
     Mutant(
         "a state that another event has overtaken is kept",
         "Appender._alone",
-        "if made:\n    states.drop([key])\nreturn None",
+        "if made:\n    self.states.drop([made[0].key])\nreturn None",
         "return None",
         "alone",
     ),
     Mutant(
         "an expectation isn't looked at on the short way",
-        "Appender._alone.decide",
+        "Appender._short",
         "batch.expect not in (None, known.head.head_seq)",
         "False",
         "alone",
@@ -1601,6 +1669,10 @@ APPENDS: Final = (
         "alone",
     ),
     Mutant("a chain isn't worked out", "verified", "link != stored", "False", "codec"),
+    Mutant(
+        "a message that continues one is counted as a plain one", "_parsed", "data.keys() == _FIELDS and", "", "skim"
+    ),
+    Mutant("a stretch of messages is counted twice", "fold_rows", "count()\nroles = {}", "count()", "skim"),
     Mutant("an event that was changed is sound", "ChainAudit.feed", "digest not in hashes", "False", "audit"),
     Mutant("an unknown field is a fault", "_tolerant", "not unknown", "True", "newer_fields"),
     Mutant(

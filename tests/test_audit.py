@@ -21,6 +21,7 @@ from runjournal.log.clock import FakeClock, timestamp
 from runjournal.log.codec import decode, digest_of, draft, linked
 from runjournal.log.errors import CorruptLog, RunNotFound
 from runjournal.log.memory import MemoryStore
+from runjournal.log.private_values import no_key
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown, Write
 from runjournal.looking.audit import audit_run, audit_store, verify_run, verify_store
@@ -437,7 +438,7 @@ class Tampered(MemoryStore):
     def read(self, run_id, after=0, upto=None, *, types=None):
         for row in self.read_raw(run_id, after, upto):
             if types is None or row[2] in types:
-                yield decode(run_id, *row)
+                yield decode(run_id, *row, keys=no_key)
 
     def relink(self):
         """Make the chain whole again, head included, so that only the content is wrong."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from same import exact
 
 from runjournal import CheckpointPolicy, CheckpointWarning, Journal
-from runjournal.log import base
+from runjournal.log import base, memory
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import digest_of
@@ -352,7 +352,7 @@ def test_failing_to_write_one_is_a_warning(journal, monkeypatch):
     def full(*_):
         raise StoreFull("no space")
 
-    monkeypatch.setattr(journal.store, "save_checkpoint", full)
+    monkeypatch.setattr(memory._Transaction, "save_checkpoint", full)
     opened = Journal(journal.store, checkpoints=CheckpointPolicy())
     start(opened)
     with pytest.warns(CheckpointWarning, match="couldn't be kept"):

@@ -14,8 +14,10 @@ import pytest
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tx, tool
 from runjournal.engine import failures as f
 from runjournal.engine.clocks import shape
+from runjournal.log import memory
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreFull
 from runjournal.log.guard import Signal, take_again
+from runjournal.log.sqlite_transaction import SQLiteTransaction
 from runjournal.run import SyncDriver
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -289,7 +291,8 @@ def test_a_checkpoint_that_cannot_be_kept_fails_no_append(journal: Journal, monk
     def broken(*_: Any, **__: Any) -> None:
         raise CorruptLog("r", 1, "a page is damaged")
 
-    monkeypatch.setattr(journal.store, "save_checkpoint", broken)
+    for transaction in (memory._Transaction, SQLiteTransaction):
+        monkeypatch.setattr(transaction, "save_checkpoint", broken)
     with pytest.warns(UserWarning, match="couldn't be kept"):
         assert 3 == journal.run(lambda run: run.do("a", lambda: 3), run_id="r")
 

@@ -29,7 +29,7 @@ from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, MissingExtra, NotAllowed, RunNotFound
 from runjournal.log.hiding import hide
 from runjournal.log.limits import inline_value_bytes_max
-from runjournal.log.private_values import _places
+from runjournal.log.private_values import _places, no_key
 from runjournal.looking.audit import audit_store
 from runjournal.looking.doctor import doctor
 from runjournal.projections.state import RunState
@@ -141,7 +141,7 @@ def test_no_private_text_is_in_what_is_stored(name):
         assert read.private
         if not draft.blobs:
             assert event == read.event
-        erased = codec.decode("r", 5, 5, name, body, GENESIS)
+        erased = codec.decode("r", 5, 5, name, body, GENESIS, no_key)
         assert BUILTIN[name] is type(erased.event)
         assert [] == [mark for mark in marks.made if mark in repr(erased.event)]
 

@@ -163,7 +163,7 @@ def test_an_interrupt_between_the_start_of_a_step_and_its_block_is_no_mistake(
 ) -> None:
     """Whoever runs an asyncio agent gets the interrupt, and no advice about a step that is open."""  # engine.md X5
 
-    def interrupted(driver: AsyncDriver) -> None:
+    def interrupted(driver: AsyncDriver, entry: object) -> None:
         raise interrupt
 
     async def agent(run: AsyncRun) -> None:

@@ -74,6 +74,8 @@ class Sender:
 
         Nothing new is sent before all that is recorded has been asked for, no model asked before all that was sent.
         """
+        if (cancelled := self.core.driver.absorbed()) is not None:
+            raise cancelled  # it came before anything was sent
         call = self.core.state.calls.known.get(call_id)
         known = call is not None and call.fresh
         if not known and target.policy not in EFFECT_FREE:
@@ -270,7 +272,8 @@ class Sender:
         cancelled: BaseException | None = None
         for wait_s in (*record_waits_s, None):
             try:
-                return Recorded((yield from self.core.commit(Append(tuple(events)))), cancelled)
+                at = yield from self.core.commit(Append(tuple(events)))
+                return Recorded(at, cancelled or self.core.driver.absorbed())
             except StoreError as error:
                 if wait_s is not None and isinstance(error, StoreUnavailable):
                     sleep = partial(self.core.lineage.clock.sleep, wait_s)

@@ -75,6 +75,9 @@ class StepBlock:
 
     async def __aenter__(self) -> Self:
         await self._begin()
+        if (late := self._driver.absorbed()) is not None:  # as if it had come in the body
+            await self._end(late)
+            raise late
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -83,8 +86,8 @@ class StepBlock:
     async def _begin(self) -> None:
         step_id, name, kind, key, blind = self._asked
         begin = self._steps.begin(step_id, name, kind, None if key is None else str(key), blind=blind)
-        self._entry = await self._core.drive(begin)
-        self._driver.begin_step()
+        self._entry = await self._core.drive(begin, cancelled=False)
+        self._driver.begin_step(self._entry)
         self._token = TOOL_CONTEXT.set(Inside(self._entry, self._call))
 
     async def _end(self, error: BaseException | None) -> None:
@@ -104,10 +107,12 @@ class StepBlock:
         try:
             await self._driver.end_step(self._entry)
             self._check()
-            await self._core.drive(self._steps.complete(self._entry, self.result))
+            await self._core.drive(self._steps.complete(self._entry, self.result), cancelled=False)
         except BaseException as error:
             await self._leave(error)
             raise
+        if (late := self._driver.absorbed()) is not None:
+            raise late  # the step is complete all the same
 
     async def _leave(self, error: BaseException) -> None:
         """Handle what leaves a step: a stop leaves it open; else it fails, once none of its calls is in flight.

@@ -284,12 +284,19 @@ class Context:
 
     async def _do(self, name: str, key: str | int | None, body: Callable[[], Awaitable[Json]]) -> Any:
         """Return the recorded result of a step; its `body` makes it once."""
-        step_id, done = self._steps.plan_do(name, key)
-        if not done:
-            async with self._block(Asked(step_id, name, "do", key)) as block:
-                block.result = f.given_back(f"the function of step {name}", await body())
-        self._steps.passed.add(step_id)
-        return copy.deepcopy(self._steps.result_of(step_id))
+        driver = self._core.driver
+        if driver.taken:
+            await driver.take_floor()  # until the step is begun, nothing comes between
+        try:
+            step_id, done = self._steps.plan_do(name, key)
+            if not done:
+                async with self._block(Asked(step_id, name, "do", key)) as block:
+                    block.result = f.given_back(f"the function of step {name}", await body())
+            self._steps.passed.add(step_id)
+            return copy.deepcopy(self._steps.result_of(step_id))
+        finally:
+            if driver.taken:
+                driver.give_floor()
 
     def _made(self, name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Awaitable[Any]]:
         """Return what makes the result of a `do`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
@@ -26,7 +26,7 @@ from runjournal.projections.state import RunState
 
 from . import failures as f
 from .budget import exceeded
-from .commands import Append, Until, Verb
+from .commands import Append, Command, Invoke, Until, Verb
 from .driver import Driver
 from .lineage import Lineage
 from .tools import IN_TOOL, USES_RUN
@@ -48,6 +48,7 @@ class Core:
         self.blind = False  # another process began this loop, and the agent must look before it does anything
         self._state: RunState | None = None  # of the verb that runs now, in the thread `_reader`
         self._reader = 0
+        self._now = False  # a verb runs that can't wait, not even for an append
 
     # What the log says.
 
@@ -64,27 +65,29 @@ class Core:
             state = self._state = self.lineage.state()
         return state
 
-    async def drive(self, verb: Verb[T]) -> T:
-        """Run a verb to its end."""
+    async def drive(self, verb: Verb[T], *, waits: bool = True, cancelled: bool = True) -> T:
+        """Run a verb to its end; `waits=False`: it waits for nothing, and appends at once.
+
+        While an append is under way that is waited for, no other verb of the run goes on: between an append and what it
+        means nothing comes. A cancel that came meanwhile is raised at the verb's end, or, with `cancelled=False`, left
+        to whoever asks for it.
+        """
         self.not_in_tool()  # before the lock, which another thread may hold until this one has ended
-        driver, me = self.driver, get_ident()
+        driver, me, now = self.driver, get_ident(), self._now
+        if waits and driver.taken:
+            await driver.take_floor(through=True)  # whoever is cancelled meanwhile has asked all the same
         with driver.lock:
             try:
-                self._reader = me
+                self._reader, self._now = me, not waits
                 command = next(verb)
                 while True:
-                    self._reader, self._state = 0, None
-                    try:
-                        outcome = await driver.perform(command)
-                    except BaseException as error:  # noqa: BLE001 - it is the verb's to judge
-                        self._reader = me
-                        command = verb.throw(error)
-                    else:
-                        self._reader = me
-                        command = verb.send(outcome)
+                    self._reader, self._state, self._now = 0, None, now
+                    outcome, error = await self._performed(command, waits=waits)
+                    self._reader, self._now = me, not waits
+                    command = verb.send(outcome) if error is None else verb.throw(error)
             except StopIteration as end:
                 value: T = end.value
-                return value
+                return self._given_back(value, cancelled=waits and cancelled)
             except Exception as error:
                 if isinstance(error, f.BROKEN):
                     self.stop(error)
@@ -95,7 +98,37 @@ class Core:
                 self.stop(interrupt)
                 raise
             finally:
-                self._reader, self._state = 0, None
+                self._reader, self._state, self._now = 0, None, now
+                if waits:
+                    driver.leave_floor(cancelled=cancelled)
+
+    async def _performed(self, command: Command, *, waits: bool) -> tuple[Any, BaseException | None]:
+        """Have a command performed; return its outcome, or the error, once the verb may go on with it."""
+        driver = self.driver
+        outcome: Any = None
+        error: BaseException | None = None
+        if driver.taken and waits and not isinstance(command, Append):
+            driver.give_floor()
+        try:
+            outcome = await driver.perform(command)
+        except GeneratorExit:
+            raise
+        except BaseException as raised:  # noqa: BLE001 - it is the verb's to judge
+            error = raised
+        if driver.taken and waits:
+            await driver.take_floor(through=True)
+            if error is None and not isinstance(command, Append) and (late := driver.absorbed()) is not None:
+                if not isinstance(command, Invoke):
+                    return None, late
+                outcome = outcome._replace(cancelled=outcome.cancelled or late)
+        return outcome, error
+
+    def _given_back(self, value: T, *, cancelled: bool) -> T:
+        """Return what a verb came to. Raises the cancel that came while it couldn't be interrupted."""
+        late = self.driver.absorbed() if cancelled else None
+        if late is not None:
+            raise late
+        return value
 
     # Stops.
 
@@ -184,7 +217,10 @@ class Core:
         """
         records: list[RecordedEvent]
         try:
-            if (at_once := self.driver.at_once) is None:
+            at_once = self.driver.at_once
+            if at_once is None and self._now:
+                at_once = self.driver.append_now
+            if at_once is None:
                 records = yield append
             else:
                 self._reader, self._state = 0, None  # as at any command, see `drive`

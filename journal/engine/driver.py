@@ -38,6 +38,34 @@ class Driver(Protocol):
         """Return what appends as the owner without waiting; None if `perform` has to be asked, which may wait."""
         ...
 
+    @property
+    def append_now(self) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
+        """Return what appends as the owner for a verb that can't be asked to wait."""
+        ...
+
+    # The floor: a verb has it while its append is under way, and until it waits for something else.
+
+    @property
+    def taken(self) -> bool:
+        """Return whether somebody has the floor; where nobody waits for an append, nobody ever has."""
+        ...
+
+    async def take_floor(self, *, through: bool = False) -> None:
+        """Wait until the asker has the floor, in the order of asking; `through`: a cancel comes behind that."""
+        ...
+
+    def give_floor(self) -> None:
+        """Give the floor to the next one, if the asker has it."""
+        ...
+
+    def absorbed(self) -> BaseException | None:
+        """Return the cancel of the asker that came while he waited for an append; once."""
+        ...
+
+    def leave_floor(self, *, cancelled: bool) -> None:
+        """The asker's verb is over: give the floor on; `cancelled`: such a cancel is raised where he waits next."""
+        ...
+
     async def perform(self, command: Command) -> Any:
         """Perform a command that a verb yields; return its outcome."""
         ...
@@ -85,7 +113,7 @@ class Driver(Protocol):
 
     # The step of a context.
 
-    def begin_step(self) -> None:
+    def begin_step(self, entry: Entry) -> None:
         """Begin a step: tasks and threads that are there now don't belong to it."""
         ...
 

@@ -232,13 +232,28 @@ class Lineage:
         steps = self.state().steps
         if not steps.failed_count:
             return []
-        current = {failure[0] for failure in steps.failures if failure[1] == step_id}
-        found: list[Failure] = []
-        for at, end in sorted(self._ends(step_id)):
-            handled = end.kind != "repeat" and at <= steps.last_done and not steps.tried_anew(step_id, end.attempt, at)
-            if not end.ok and (at in current or handled):
-                found.append(self._failure(at, end))
-        return found
+        return [
+            self._failure(at, end)
+            for at, end in sorted(self._ends(step_id))
+            if not end.ok and steps.may_be_told(step_id, end.attempt, at, repeats=end.kind == "repeat")
+        ]
+
+    def recall(self, step_id: str) -> tuple[int, dict[str, dict[str, Any]] | None]:
+        """Return how often a step has failed, and what it did, if the folded state has let go of it; else 0 and None.
+
+        The line is read once more, which is rare: more than `failed_steps_max` other steps have failed since.
+        """
+        steps = self.state().steps
+        if not steps.let_go or step_id in steps.attempts or next(self._ends(step_id), None) is None:
+            return 0, None
+        state = RunState(held=step_id)
+        for part in reversed(self._parts):
+            for record in self._store.read(part.run_id, 0, part.upto):
+                event = record.event
+                if isinstance(event, e.RunQueued) and event.link is not None and event.base is not None:
+                    state = state.derive(event.link, event.again or ())
+                state.apply(record)
+        return state.steps.attempts.get(step_id, 0), state.recallable(step_id)
 
     def _failure(self, at: int, end: StepEnd) -> Failure:
         event = self.event_at(at)

@@ -81,7 +81,7 @@ class RunParts:
 
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""
-        return finished(self.core.drive(verb))
+        return finished(self.core.drive(verb, waits=False))
 
     # The context: inside a step what the step has made of it, outside what is committed.
 

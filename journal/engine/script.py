@@ -59,6 +59,7 @@ class Entry:
         default_factory=dict[str, list[tuple[Any, BaseException | None]]]
     )
     held: set[str] = field(default_factory=set[str])
+    tasks: Any = None  # that were made in it, on a loop
     questions: list[str] = field(default_factory=list[str])
 
     recorded: set[str] = field(default_factory=set[str])

@@ -201,7 +201,10 @@ class RunErased(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class StepStarted(Event):
-    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1."""
+    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1.
+
+    `recalled` is there where the step has failed so long ago that the folded state has let go of it.
+    """
 
     TYPE: ClassVar[str] = "step.started"
     index: int
@@ -211,6 +214,7 @@ class StepStarted(Event):
     entry: One
     attempt: One
     key: str | None = None
+    recalled: Annotated[Obj | None, s.RECALLED] = None
 
 
 @builtin
@@ -445,10 +449,9 @@ class NoteAdded(Event):
     call_id: str | None = None
 
 
-RELAXED: Final = frozenset(
-    {"step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated"}
-    | {"prompt.pinned", "context.compacted", "signal.taken", "note.added"}
-)
+RELAXED: Final = frozenset({
+    "step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated",
+    "prompt.pinned", "context.compacted", "signal.taken", "note.added"})  # fmt: skip
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 
 

@@ -43,12 +43,26 @@ read_page_events_max: Final = 512
 """Events read at a time; no read transaction stays open between two pages."""
 read_page_heads_max: Final = 200
 """Rows of a listing read at a time."""
+group_appends_max: Final = 256
+"""Appends of several threads or tasks that share a commit; those behind them wait for the next one."""
+group_woken_max: Final = 16
+"""Tasks that are told in one turn of their loop that their append is committed; the others hear in the next ones."""
+group_gather_s: Final = 0.05
+"""How long the first append of a loop waits at most for others that come in the next turns, to share a commit."""
+committer_idle_s: Final = 1.0
+"""How long the thread that commits for several others waits for another append; then it ends, until one comes."""
 transaction_s_max: Final = 2.0
 """How long the body of a transactional tool may take: less than busy_wait_s, for it holds the write lock."""
 overdue_look_steps: Final = 10_000
 """Steps of SQLite's machine, in a statement of a transactional tool, between two looks at `transaction_s_max`."""
 busy_wait_s: Final = 10.0
 """How long a writer waits for another process's write lock before it is `StoreBusy`."""
+lock_look_first_s: Final = 0.004
+"""Between two looks of a writer whether another process has let go of the write lock, at first."""
+lock_look_last_s: Final = 0.0003
+"""The same once it has waited for lock_patience_s: it comes before those that have waited less."""
+lock_patience_s: Final = 0.1
+"""How long it takes until a waiting writer looks as often as it ever does."""
 follow_poll_s: Final = 0.05
 """How often a follower looks for a change."""
 wal_size_limit_bytes: Final = 64 * 1024 * 1024
@@ -59,6 +73,14 @@ idle_readers_max: Final = 8
 """Connections for reading that are kept for the next reader; the others are closed after use."""
 recorder_busy_wait_s: Final = 5.0
 """How long a recorder that is used by itself, without a store, waits for a lock; then it is an OperationalError."""
+copied_store_bytes_max: Final = 4 * 1024**3
+"""A store that may be read and not written is looked at in a copy of at most this; a larger one is refused."""
+copy_tries_max: Final = 10
+"""How often such a copy is made again because the store's writer has begun its WAL anew meanwhile."""
+copy_piece_bytes: Final = 1024 * 1024
+"""Bytes of such a copy that are read at a time."""
+wal_header_bytes: Final = 32
+"""The beginning of a WAL: another one when the WAL is begun anew."""
 wal_retry_s: Final = 0.002
 """Between two tries to switch a fresh file to WAL while another process does the same."""
 subscription_poll_s: Final = 0.01
@@ -71,6 +93,11 @@ step_calls_max: Final = 10_000
 """Calls that the state of a run holds: of the open step, of failed ones, and those of which nobody knows."""
 steps_recent_max: Final = 64
 """Ids of completed steps that the state keeps; the rest is in the table step_ends."""
+failed_steps_max: Final = 64
+"""Failed steps whose attempts, calls and answers the state keeps; those of an older one are read from the log when it
+is entered again, and told to the state by that entry's step.started."""
+recalled_max: Final = 64
+"""Calls and questions of a failed step that a step.started can tell again; the state keeps a step that has more."""
 memory_bytes_max: Final = 4 * 1024 * 1024
 """The working memory of a run, as JSON, values over `inline_value_bytes_max` by reference."""
 plan_tasks_max: Final = 10_000

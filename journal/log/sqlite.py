@@ -36,6 +36,7 @@ from .errors import (
     StoreUnavailable,
     UsedAfterFork,
 )
+from .group import GroupCommit
 from .guard import free, hold
 from .limits import busy_wait_s as busy_wait_default_s
 from .limits import idle_readers_max, int_max, wal_autocheckpoint_pages
@@ -59,6 +60,7 @@ from .sqlite_query import select
 from .sqlite_reads import SQLiteWideReads
 from .sqlite_schema import MIGRATIONS, check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
+from .sqlite_wait import LockWait
 from .store import Alone, Checkpoint, Fault, Transaction
 
 T = TypeVar("T")
@@ -130,6 +132,9 @@ class SQLiteStore(SQLiteWideReads):
         self._heart: apsw.Connection | None = None
         self._watcher: apsw.Connection | None = None
         self._writer.set_wal_hook(self._on_commit)
+        self._writer.set_busy_handler(LockWait(busy_wait_s))
+        self.sharing = GroupCommit(self.transact, self._check, lambda: self._owner, self._path, busy_wait_s)
+        """Where appends share a commit when there are several at the same time."""
 
     def _open(self, create: bool) -> apsw.Connection:  # noqa: FBT001 - private
         if create:

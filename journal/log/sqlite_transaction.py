@@ -11,13 +11,15 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
+from . import sqlite_checkpoints as checkpoints
+from . import sqlite_single
 from .errors import CorruptLog, InvalidArgument, StoreError, WrongExpectation
 from .head import Head, only_moved
 from .limits import key_bytes, overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
 from .sqlite_parts import restore
 from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, head_of
-from .store import Write
+from .store import Alone, Checkpoint, Write
 from .tables import ALL, DERIVED
 
 T = TypeVar("T")
@@ -37,6 +39,13 @@ _INSERT: Final = "INSERT INTO events (run, seq, type, body, hash) VALUES (?, ?, 
 _ADD_BLOB: Final = "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _ADD_EFFECT: Final = "INSERT INTO effects (scope, key, tool, args_sha256, run_id, seq) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_UNKNOWN: Final = "INSERT INTO unknowns (scope, key, run_id, seq) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_RETAG: Final = (
+    "DELETE FROM run_tags",
+    (
+        "INSERT OR IGNORE INTO run_tags SELECT key, CAST(value AS TEXT), queued_at, run_id "
+        "FROM runs, json_each(iif(json_valid(tags), tags, '{}')) WHERE json_each.type = 'text'"
+    ),
+)
 _DROP_UNKNOWN: Final = "DELETE FROM unknowns WHERE scope = ? AND key = ?"
 _ADD_STEP_END: Final = (
     "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
@@ -67,6 +76,9 @@ class SQLiteTransaction(SQLiteReads):
         self._path = path
         self._connection = connection
         self._began_s = time.monotonic()
+        self._blobs_of: set[str] = set()
+        self.written = 0
+        """How many times it was written to: who raises before has changed nothing."""
         self.failed: BaseException | None = None
 
     def check(self) -> None:
@@ -106,6 +118,9 @@ class SQLiteTransaction(SQLiteReads):
         if self.failed is not None:
             raise self.failed
         write.check()
+        self.written += 1
+        if write.blobs:
+            self._blobs_of.add(write.head.run_id)
         try:
             run = self._move_head(write.before, write.head)
             # Nobody else inserts between two rows, because this transaction holds the file's only write lock.
@@ -126,12 +141,44 @@ class SQLiteTransaction(SQLiteReads):
             raise
         return list(range(end - len(write.events), end))
 
+    def append_alone(self, alone: Alone) -> int | None:
+        """Append one event of an owner; return its position, or None, and nothing written, if its run has moved on."""
+        if self.failed is not None:
+            raise self.failed
+        try:
+            position = sqlite_single.append(self._connection, alone)
+        except apsw.Error as error:
+            self.failed = translate(error, self._path)
+            raise self.failed from error
+        except BaseException as error:
+            self.failed = error
+            raise
+        self.written += position is not None
+        return position
+
+    def settled(self, run_id: str) -> bool:
+        """Return whether all that this transaction wrote of a run can be read through it: it added no blob to it."""
+        return run_id not in self._blobs_of
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a checkpoint in this commit. Raises StoreError; unless SQLite rolled back, the transaction goes on."""
+        self.check()
+        try:
+            checkpoints.save(self._connection, checkpoint, keep)
+        except apsw.Error as error:
+            translation = translate(error, self._path)
+            if not self._connection.in_transaction:
+                self.failed = translation
+            raise translation from error
+
     def add_secret(self, purpose: str, name: str, key: bytes) -> None:
         """Keep a new key, which is from now on the newest for its purpose and name."""
+        self.written += 1
         self._rows(_ADD_KEY, (purpose, name, key))
 
     def erase_secrets(self, purpose: str, name: str) -> int:
         """Overwrite every key for a purpose and name in place; return how many weren't erased before."""
+        self.written += 1
         found = len(self._rows(_ERASE_KEYS, (purpose, name)))
         if found:
             self._rows(_UNSCRUBBED)
@@ -200,6 +247,8 @@ class SQLiteTransaction(SQLiteReads):
                     self._connection.execute(_RESTORE, (run, *write.head))
                     self._write_rows(write)
             restore(self._connection)
+            for statement in _RETAG:
+                self._connection.execute(statement)
             self._connection.execute("DELETE FROM meta WHERE key = 'index'")
         except apsw.Error as error:
             self.failed = translate(error, self._path)

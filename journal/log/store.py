@@ -8,7 +8,7 @@ nothing is written. Who may append what is in `authority.py`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -215,6 +215,10 @@ class Transaction(Reading, Protocol):
         """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
         ...
 
+    def append_alone(self, alone: Alone) -> int | None:
+        """Append one event of an owner; return its position, or None, and nothing written, if `write` has to do it."""
+        ...
+
     def add_secret(self, purpose: str, name: str, key: bytes) -> None:
         """Keep a new key, which is from now on the newest for its purpose and name."""
         ...
@@ -241,6 +245,13 @@ class Transaction(Reading, Protocol):
         """
         ...
 
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a checkpoint as `Store.save_checkpoint` does, in this commit.
+
+        Raises StoreError if it can't be kept; unless the whole transaction fails by that, it goes on without.
+        """
+        ...
+
     def reindex(self, writes: Iterable[Write]) -> None:
         """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
 
@@ -250,11 +261,79 @@ class Transaction(Reading, Protocol):
         ...
 
 
+class SharedTransaction(Transaction, Protocol):
+    """A write transaction that several appends share.
+
+    `written` counts what was written; `failed` is the error that made it unusable.
+    """
+
+    written: int
+    failed: BaseException | None
+
+    def settled(self, run_id: str) -> bool:
+        """Return whether all that this transaction wrote of a run can be read through it: it added no blob to it."""
+        ...
+
+
+class SharedWork(Protocol):
+    """An append that may share its commit with others: it reads and writes through the transaction alone."""
+
+    @property
+    def run_id(self) -> str:
+        """Return the run that it appends to."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Return whether its commit waits for the disk."""
+        ...
+
+    def decide(self, tx: SharedTransaction) -> None:
+        """Judge, then write. It may be called again, in another transaction, after `undo`."""
+        ...
+
+    def undo(self) -> None:
+        """Forget what `decide` has changed outside the store: nothing of it was written, or nobody knows."""
+        ...
+
+    def over(self, error: BaseException | None) -> None:
+        """Hear once how it ended, in the committer's thread, with no lock held: committed, or by this error."""
+        ...
+
+
+class Sharing(Protocol):
+    """Where a store takes appends that may share a commit, in the order in which they come."""
+
+    def crowded(self, *, durable: bool) -> bool:
+        """Return whether an append should come here, for others are before it; else it goes by itself at once."""
+        ...
+
+    def add(self, work: SharedWork) -> None:
+        """Take an append; its `over` will be called some time after a `wake`. Raises StoreClosed, UsedAfterFork."""
+        ...
+
+    def wake(self) -> None:
+        """Let those begin that were taken."""
+        ...
+
+    def wait(self, work: SharedWork, heard: Callable[[float], bool]) -> None:
+        """Take an append, and wait for its end, which `heard(seconds)` says.
+
+        Raises StoreBusy if it hasn't begun in time. An interrupt takes it back if it hasn't begun, else waits for it.
+        """
+        ...
+
+
 class Store(Reading, Protocol):
     """A store of runs. Safe to share between threads, never across a fork."""
 
     url: str
     clock: Clock
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """Return where appends go that may share a commit; None if a commit waits for nothing."""
+        ...
 
     def index_stale(self) -> bool:
         """Return whether the index tables wait for a `reindex`: after a migration that made them."""
@@ -283,6 +362,7 @@ class Store(Reading, Protocol):
         status: Sequence[str] = (),
         kind: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         prefix: str = "",
         since: str | None = None,
         after: tuple[str, str] | None = None,
@@ -291,9 +371,16 @@ class Store(Reading, Protocol):
     ) -> list[Head]:
         """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at.
 
+        A run has all of `tags`. A page takes as long in a store of many runs as in one of few, if one of the filters
+        is the narrow one: the first tag, or else the parent, or the status, or the kind.
+
         `bad` is told of each row that can't be read, maybe twice; there may be more behind fewer heads than `limit`,
         and none behind no head.
         """
+        ...
+
+    def latest(self, *, status: Sequence[str] = (), bad: Callable[[BadRow], None] = warn_of) -> Head | None:
+        """Return the run that changed last, of these statuses (all: none), among those that no other run began."""
         ...
 
     def head_row(self, run_id: str) -> Head | None:
@@ -447,6 +534,7 @@ def all_heads(
     status: Sequence[str] = (),
     kind: str | None = None,
     parent: str | None = None,
+    tags: Mapping[str, str] | None = None,
     prefix: str = "",
     since: str | None = None,
     bad: Callable[[BadRow], None] = warn_of,
@@ -457,6 +545,7 @@ def all_heads(
         status=status,
         kind=kind,
         parent=parent,
+        tags=tags,
         prefix=prefix,
         since=since,
         after=after,

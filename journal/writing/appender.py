@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -19,10 +18,8 @@ from runjournal.log.chain import NewRow
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, linked, loads
 from runjournal.log.errors import (
-    InvalidArgument,
     NotAllowed,
     NotNewest,
-    TooLarge,
     WrongExpectation,
 )
 from runjournal.log.head import TERMINAL, Head, advance
@@ -30,30 +27,21 @@ from runjournal.log.limits import (
     append_batch_events_max,
     states_cached_max,
 )
-from runjournal.log.store import Alone, Checkpoint, Import, Store, Transaction, Write
+from runjournal.log.store import Alone, SharedTransaction, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
-from . import alone, folding, keys
+from . import alone as alone_way
+from . import checkpoints, folding, keys
+from .batch import Batch, check_size, is_single, may_share
 from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy
 from .placing import placed
+from .sharing import SharedAppend
+from .short import ShortAppend
 from .states import Key, States
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """An append, made once: repeating it is the same append, and a no-op if it is there already.
-
-    `expect` is the expected version: the seq of the head that it stands behind (0: the run is new), or None: whatever
-    the head is.
-    """
-
-    run_id: str
-    drafts: tuple[Draft, ...]
-    expect: int | None
-    epoch: int = 0
-    imported: Import | None = None
+__all__ = ["Appender", "Batch", "SharedAppend"]
 
 
 class Appender:
@@ -61,6 +49,9 @@ class Appender:
 
     `owned(run_id)` says whether the run is this journal's; `private` makes every new run a private one.
     """
+
+    shares = True
+    """Whether an append may share its commit with those of others."""
 
     def __init__(
         self,
@@ -80,56 +71,104 @@ class Appender:
 
     def append(self, *batches: Batch) -> list[list[RecordedEvent]]:
         """Append all of these batches or nothing; return the records of each. Raises what `Journal.append` says."""
-        durable = False
-        for batch in batches:
-            if not 0 < len(batch.drafts) <= append_batch_events_max:
-                _check_size(batch)
-            for draft in batch.drafts:
-                durable = durable or e.is_durable(draft.event)
-        batch = batches[0]
-        if batch.epoch and len(batches) == len(batch.drafts) == 1 and batch.imported is None:
+        durable = self._checked(batches)
+        batch, sharing = batches[0], self.store.sharing
+        if sharing is not None and self.shares and sharing.crowded(durable=durable) and may_share(batches):
+            work = SharedAppend(self.judge, self.states, batch, durable=durable)
+            try:
+                sharing.wait(work, work.heard)
+            except BaseException:
+                self.states.free()
+                raise
+            return [work.outcome()]
+        if len(batches) == 1 and is_single(batch):
             alone = self._alone(batch, durable=durable)
             if alone is not None:
                 return [[alone]]
         return self._commit(batches, durable=durable)
 
+    def submit(self, batch: Batch, told: Callable[[SharedAppend], None]) -> bool:
+        """Take an append of the owner that shares its commit with others; return False if it has to be made at once.
+
+        `told` hears of its end, in another thread, some time after the store's `sharing.wake`. Raises what is wrong
+        with the batch, StoreClosed.
+        """
+        sharing = self.store.sharing
+        if sharing is None or not may_share((batch,)):
+            return False
+        work = SharedAppend(self.judge, self.states, batch, durable=self._checked((batch,)), told=told)
+        self.states.fly(batch.run_id, work.settle)
+        try:
+            sharing.add(work)
+        except BaseException:
+            self.states.fly(batch.run_id, None)
+            raise
+        return True
+
+    def _checked(self, batches: tuple[Batch, ...]) -> bool:
+        """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge."""
+        durable = False
+        for batch in batches:
+            if not 0 < len(batch.drafts) <= append_batch_events_max:
+                check_size(batch)
+            for draft in batch.drafts:
+                durable = durable or e.is_durable(draft.event)
+        return durable
+
+    def judge(self, tx: SharedTransaction, work: SharedAppend) -> list[RecordedEvent]:
+        """Append in a transaction that others share."""
+        appends: list[_Append | ShortAppend] = []
+        try:
+            return self._decided(tx, (work.batch,), appends, work.warnings)[0]
+        finally:
+            work.keys = [key for append in appends for key in append.states()]
+
+    def _short(self, batch: Batch) -> ShortAppend | None:
+        """Judge and fold one event of an owner by what is known of its run; None if it has to go the long way."""
+        key, states, epoch = (batch.run_id, True), self.states, batch.epoch
+        known, draft = states.known(key), batch.drafts[0]
+        if known is None or not known.current or known.head.epoch != epoch:
+            return None
+        if batch.expect not in (None, known.head.head_seq) or not alone_way.may_go_alone(draft, known):
+            return None
+        if states.is_due(key, draft.type):
+            return None
+        judged = alone_way.judged(draft, known, epoch, self.now)
+        if judged is None:
+            return None
+        record, row, draft = judged
+        short = ShortAppend(key, Alone(batch.run_id, known.head, row), record, draft)
+        try:
+            short.known = alone_way.folded(record, known)
+        except BaseException:
+            states.drop([key])
+            raise
+        return short
+
     def _alone(self, batch: Batch, *, durable: bool) -> RecordedEvent | None:
         """Append one event of an owner the short way; None, and nothing is written, if it has to go the long one."""
-        key, states, epoch = (batch.run_id, True), self.states, batch.epoch
-        made: list[tuple[RecordedEvent, Draft, alone.OwnersView]] = []
+        made: list[ShortAppend] = []
 
         def decide() -> Alone | None:
-            known, draft = states.known(key), batch.drafts[0]
-            if known is None or not known.current or known.head.epoch != epoch:
+            short = self._short(batch)
+            if short is None:
                 return None
-            if batch.expect not in (None, known.head.head_seq) or not alone.may_go_alone(draft, known):
-                return None
-            judged = alone.judged(draft, known, epoch, self.now)
-            if judged is None:
-                return None
-            record, row, draft = judged
-            made.append((record, draft, known))
-            made[0] = record, draft, alone.folded(record, known)
-            return Alone(batch.run_id, known.head, row)
+            made.append(short)
+            return short.alone
 
         position: int | None = None
         try:
             position = self.store.append_alone(decide, durable=durable)
             if position is None:
                 if made:  # it was folded in, and another event has come before it
-                    states.drop([key])
+                    self.states.drop([made[0].key])
                 return None
-            record, draft, known = made[0]
-            record = record._replace(position=position)
-            states.keep(key, known.state, alone.starts_of(record, draft), known.head, known.secret)
-            for due in states.due(key, [record]):
-                states.save(*due)
+            return made[0].kept(self.states, position)
         except BaseException:
-            states.free()
-            if position is None and made:
-                states.drop([key])
+            self.states.free()
+            if position is None:
+                self.states.drop([(batch.run_id, True)])
             raise
-        return record
 
     def append_stream(self, batches: Iterable[Batch]) -> dict[str, int]:
         """Append all of these batches or nothing, each as it comes; return how many events each run got.
@@ -142,22 +181,25 @@ class Appender:
         if first is None:
             return {}
         added: dict[str, int] = {}
-        sealed: deque[tuple[Key, RunState, Checkpoint]] = deque(maxlen=states_cached_max)
+        ended: deque[tuple[Key, RecordedEvent]] = deque(maxlen=states_cached_max)
+        told: list[str] = []
 
         def decide(tx: Transaction) -> None:
             newest: tuple[Key, RecordedEvent] | None = None
             try:
                 for batch in chain([first], coming):
-                    _check_size(batch)
+                    check_size(batch)
                     append = _Append(self, tx, batch)
                     added.setdefault(batch.run_id, 0)
                     if newest is not None and newest[0] != append.key:
-                        sealed.extend(self.states.due(newest[0], [newest[1]]))
+                        ended.append(newest)
                     records = append.run()
                     added[batch.run_id] += len(records)
                     newest = append.key, records[-1]
                 if newest is not None:
-                    sealed.extend(self.states.due(newest[0], [newest[1]]))
+                    ended.append(newest)
+                for key, record in ended:
+                    told.extend(self.states.keep_due(tx, key, [record]))
             except BaseException:
                 self.states.drop((run_id, False) for run_id in added)
                 raise
@@ -167,8 +209,8 @@ class Appender:
         except BaseException:
             self.states.drop((run_id, False) for run_id in added)
             raise
-        for key, state, checkpoint in sealed:
-            self.states.save(key, state, checkpoint)
+        for text in told:
+            checkpoints.warn(text)
         return added
 
     def append_made(self, make: Callable[[Transaction], Batch]) -> list[RecordedEvent]:
@@ -176,7 +218,7 @@ class Appender:
 
         def made(tx: Transaction) -> tuple[Batch, ...]:
             batch = make(tx)
-            _check_size(batch)
+            check_size(batch)
             return (batch,)
 
         return self._commit(made, durable=True)[0]
@@ -188,38 +230,54 @@ class Appender:
     def _commit(
         self, made: Iterable[Batch] | Callable[[Transaction], Iterable[Batch]], *, durable: bool
     ) -> list[list[RecordedEvent]]:
-        appends: list[_Append] = []
-        sealed: list[tuple[Key, RunState, Checkpoint]] = []
+        appends: list[_Append | ShortAppend] = []
+        told: list[str] = []
 
         def decide(tx: Transaction) -> list[list[RecordedEvent]]:
-            done: list[list[RecordedEvent]] = []
             try:
-                for batch in made(tx) if callable(made) else made:
-                    appends.append(_Append(self, tx, batch))
-                    done.append(appends[-1].run())
-                for append, records in zip(appends, done, strict=True):  # here nobody else folds on
-                    sealed.extend(self.states.due(append.key, records))
+                return self._decided(tx, made(tx) if callable(made) else made, appends, told)
             except BaseException:
                 self.states.drop(
                     key for append in appends for key in append.states()
                 )  # before anybody goes on from there
                 raise
-            return done
 
         appended: list[list[RecordedEvent]] | None = None
         try:
             appended = self.store.transact(decide, durable=durable)
             for append, records in zip(appends, appended, strict=True):
-                if not append.key[1] and any(rec.type == "tool.resolved" for rec in records):
-                    self.states.note_word(append.key[0], records[-1].seq)
-            for key, state, checkpoint in sealed:
-                self.states.save(key, state, checkpoint)
+                self.states.note_words(append.key, records)
+            for text in told:
+                checkpoints.warn(text)
         except BaseException:
             self.states.free()
             if appended is None:
                 self.states.drop(key for append in appends for key in append.states())
             raise
         return appended
+
+    def _decided(
+        self, tx: Transaction, batches: Iterable[Batch], appends: list[_Append | ShortAppend], told: list[str]
+    ) -> list[list[RecordedEvent]]:
+        """Judge, fold and write batches, and the checkpoints that they make due; note the `appends`, and warnings.
+
+        An owner's event that brings nothing but itself goes the short way here, too.
+        """
+        done: list[list[RecordedEvent]] = []
+        for batch in batches:
+            if is_single(batch) and (short := self._short(batch)) is not None:
+                appends.append(short)
+                if (position := tx.append_alone(short.alone)) is not None:
+                    done.append([short.kept(self.states, position)])
+                    continue
+                self.states.drop([short.key])
+                appends.pop()
+            append = _Append(self, tx, batch)
+            appends.append(append)
+            done.append(append.run())
+        for each, records in zip(appends, done, strict=True):  # here nobody else folds on
+            told.extend(self.states.keep_due(tx, each.key, records))
+        return done
 
     def now(self) -> str:
         """Return the time of the wall clock, as events hold it."""
@@ -327,7 +385,7 @@ class _Append:
             self._fold(rec)
             records.append(rec)
             rows.append(row)
-            self.starts |= alone.starts_of(rec, draft)
+            self.starts |= alone_way.starts_of(rec, draft)
             blobs.update(stored.blobs)
         if self.state is not None and head.status == "waiting" and self.state.status.woken and not head.wake_at:
             head = head._replace(wake_at=head.updated_at)
@@ -446,15 +504,6 @@ class _Append:
             again = keys.hidden(again, secret, rec.run_id, rec.seq)
         body = encode(again, epoch=rec.epoch)
         return any(raw[3] == body for raw in self.tx.read_raw(rec.run_id, rec.seq - 1, rec.seq))
-
-
-def _check_size(batch: Batch) -> None:
-    """Check that an append has some events, and not too many; what an importer has read of one file goes in whole."""
-    count = len(batch.drafts)
-    if not count:
-        raise InvalidArgument("an append needs at least one event")
-    if count > append_batch_events_max and batch.imported is None:
-        raise TooLarge(f"{count} events in one append, at most append_batch_events_max = {append_batch_events_max}")
 
 
 _TERMINALS = frozenset({"run.completed", "run.failed", "run.cancelled"})

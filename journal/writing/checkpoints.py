@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import orjson
 
@@ -147,19 +147,39 @@ def of_fold(store: Store, kind: type[Projection], run_id: str, upto: int | None 
     return (checkpoint for checkpoint in store.checkpoints(run_id, upto) if checkpoint.fold.startswith(name))
 
 
-def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
-    """Keep a checkpoint; return whether it was kept. A failure is a warning, since the log has all that is in it."""
+class Keeping(Protocol):
+    """A store, or a transaction of one, as far as it keeps checkpoints."""
+
+    def save_checkpoint(self, checkpoint: Checkpoint, keep: int = 3) -> None:
+        """Keep a checkpoint. Raises JournalError."""
+        ...
+
+
+def kept(where: Keeping, checkpoint: Checkpoint, keep: int) -> tuple[bool, list[str]]:
+    """Keep a checkpoint; return whether it was kept, and what to warn of.
+
+    A failure is no more than that, since the log has all that is in it.
+    """
+    told: list[str] = []
     if len(checkpoint.body) > checkpoint_warn_bytes:
-        warn(
+        told.append(
             f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} has {len(checkpoint.body)} bytes, "
             f"more than checkpoint_warn_bytes = {checkpoint_warn_bytes}: {_filled_by(checkpoint)}"
         )
     try:
-        store.save_checkpoint(checkpoint, keep)
+        where.save_checkpoint(checkpoint, keep)
     except JournalError as error:  # a failed read, too, comes as an error of the log's
-        warn(f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} couldn't be kept: {error}")
-        return False
-    return True
+        told.append(f"the checkpoint of run {checkpoint.run_id} at seq {checkpoint.seq} couldn't be kept: {error}")
+        return False, told
+    return True, told
+
+
+def save(store: Store, checkpoint: Checkpoint, keep: int) -> bool:
+    """Keep a checkpoint in a commit of its own; return whether it was kept. Warn of what is wrong with it."""
+    is_kept, told = kept(store, checkpoint, keep)
+    for text in told:
+        warn(text)
+    return is_kept
 
 
 _LESS: Final = {

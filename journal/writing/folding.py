@@ -15,6 +15,7 @@ from runjournal.log.hiding import blob_value
 from runjournal.log.private_values import KeyRing
 from runjournal.log.store import Reading, Store
 from runjournal.projections import transcript
+from runjournal.projections.skim import fold_rows
 from runjournal.projections.state import RunState
 
 from . import checkpoints
@@ -92,7 +93,15 @@ def load(
     CorruptLog, Unfoldable.
     """
     state, seq, chain = start(store, reading, run_id, upto, whole=whole)
-    return state.fold(chained(reading, run_id, seq, upto, chain), force=force), seq
+    rows = verified(reading.read_raw(run_id, seq, upto), run_id, seq, chain)
+    fold_rows(state, run_id, rows, KeyRing(reading.key), force=force)
+    if max(state.seq, seq) < upto:
+        raise _missing(run_id, max(state.seq, seq), upto)
+    return state, seq
+
+
+def _missing(run_id: str, last: int, upto: int) -> CorruptLog:
+    return CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 
 
 def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
@@ -105,7 +114,7 @@ def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | N
         last = row[0]
         yield decode(run_id, *row, keys)
     if last < upto:
-        raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
+        raise _missing(run_id, last, upto)
 
 
 def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:

@@ -15,6 +15,8 @@ from .appender import Appender, Batch
 class NotingAppender(Appender):
     """Appends, and keeps the `records` of all that it has appended."""
 
+    shares = False
+
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
         self.records: list[RecordedEvent] = []

@@ -18,12 +18,12 @@ from runjournal.log.errors import CorruptLog, RunNotFound
 from runjournal.log.guard import free, hold
 from runjournal.log.head import Head
 from runjournal.log.limits import states_cached_max, step_calls_max
-from runjournal.log.store import Checkpoint, Store, Transaction
+from runjournal.log.store import Store, Transaction
 from runjournal.projections.state import RunState
 
 from . import folding
 from .alone import OwnersView
-from .checkpoints import CheckpointPolicy, save, seal
+from .checkpoints import CheckpointPolicy, kept, seal
 
 
 class Cached(NamedTuple):
@@ -58,6 +58,7 @@ class States:
         self._owned = owned
         self._lock = threading.RLock()
         self._cache: OrderedDict[Key, Cached] = OrderedDict()
+        self._flying: dict[str, Callable[[], None]] = {}
 
     def free(self) -> None:
         """Let go of the lock, if an interrupt has left this thread with it."""
@@ -75,6 +76,11 @@ class States:
             entry = self._cache.get((run_id, True))
             if entry is not None:
                 self._cache[run_id, True] = entry._replace(upto=max(entry.upto, seq))
+
+    def note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
+        """Note what others have said of a call of the owner's, who must see it at once."""
+        if not key[1] and any(rec.type == "tool.resolved" for rec in records):
+            self.note_word(key[0], records[-1].seq)
 
     def cached(self, tx: Transaction, head: Head, key: Key) -> RunState | None:
         """Return the folded state at the head, if this journal has it; what others appended since is folded in."""
@@ -145,6 +151,8 @@ class States:
 
     def live(self, run_id: str) -> RunState:
         """Return the owner's state: as of its last append here, or the newest. Raises RunNotFound."""
+        if (settle := self._flying.get(run_id)) is not None:
+            settle()
         try:
             with self._lock:
                 entry = self._cache.get((run_id, True))
@@ -187,22 +195,39 @@ class States:
 
         hold(self._lock, drop)
 
-    def due(self, key: Key, records: Sequence[RecordedEvent]) -> list[tuple[Key, RunState, Checkpoint]]:
-        """Return the checkpoint that is due after these records, if one is, and the state that it holds."""
+    def fly(self, run_id: str, settle: Callable[[], None] | None) -> None:
+        """Note an append of the owner's that another thread folds, None if it is over.
+
+        Who wants to read the owner's state waits meanwhile, by `settle`, until it is folded.
+        """
+        if settle is None:
+            self._flying.pop(run_id, None)
+        else:
+            self._flying[run_id] = settle
+
+    def is_due(self, key: Key, event_type: str) -> bool:
+        """Return whether a checkpoint is due with the next event, of this type."""
+        with self._lock:
+            entry = self._cache.get(key)
+        return entry is not None and self._policy.due(event_type, entry.state.seq + 1 - entry.checkpointed)
+
+    def keep_due(self, tx: Transaction, key: Key, records: Sequence[RecordedEvent]) -> list[str]:
+        """Keep the checkpoint that is due after these records, if one is, in the commit that makes it due.
+
+        Return what to warn of once that has ended.
+        """
         with self._lock:
             entry = self._cache.get(key)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
             return []
         since = entry.state.seq - entry.checkpointed
-        for rec in records:
-            if self._policy.due(rec.type, since):
-                return [(key, entry.state, seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash))]
-        return []
-
-    def save(self, key: Key, state: RunState, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint in the store, and note that the state has it."""
-        if save(self.store, checkpoint, self._policy.keep):
+        if not any(self._policy.due(rec.type, since) for rec in records):
+            return []
+        checkpoint = seal(RunState, entry.state, key[0], entry.state.seq, entry.state.hash)
+        is_kept, told = kept(tx, checkpoint, self._policy.keep)
+        if is_kept:
             with self._lock:
                 entry = self._cache.get(key)
-                if entry is not None and entry.state is state:  # else somebody has loaded another one meanwhile
-                    self._cache[key] = entry._replace(checkpointed=max(checkpoint.seq, entry.checkpointed))
+                if entry is not None:
+                    self._cache[key] = entry._replace(checkpointed=checkpoint.seq)
+        return told

@@ -137,6 +137,8 @@ class World:
 class Struck:
     """A store, as one process sees it: each transaction is two boundaries."""
 
+    sharing = None  # its transactions are where it dies
+
     def __init__(self, inner: Any, process: Living) -> None:
         self._inner, self._process = inner, process
 

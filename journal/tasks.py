@@ -1,0 +1,199 @@
+"""What this package knows of a loop: which tasks were made in which step, and who waits there for an append."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from runjournal.engine.script import Entry
+from runjournal.engine.tools import TOOL_CONTEXT
+from runjournal.log.limits import group_gather_s, group_woken_max
+
+T = TypeVar("T")
+
+Loop = asyncio.AbstractEventLoop
+
+
+class Unbroken(asyncio.Future[T]):
+    """What is waited for to its end: a cancel of the waiter comes behind it, see `unbroken`."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Return False: the waiter is told of the cancel when this is done."""
+        return False
+
+
+async def unbroken(waiter: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until it is done; return the cancel that came meanwhile, which is the caller's to raise."""
+    cancelled: asyncio.CancelledError | None = None
+    while not waiter.done():
+        try:
+            await waiter
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except BaseException:
+            if not waiter.done():
+                raise
+    return cancelled
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Return what a function returns that may wait for the disk, in a thread of its own.
+
+    A cancel that comes meanwhile is raised when it is over: what it did stands.
+    """
+    loop, waiter = asyncio.get_running_loop(), Unbroken[T]()
+    context = copy_context()
+
+    def tell(outcome: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and whoever waited is gone
+            loop.call_soon_threadsafe(outcome)
+
+    def run() -> None:
+        try:
+            result = context.run(work)
+        except BaseException as error:  # noqa: BLE001 - its asker's
+            failed = RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
+            tell(partial(waiter.set_exception, failed))
+        else:
+            tell(partial(waiter.set_result, result))
+
+    threading.Thread(target=run, name="runjournal claim", daemon=True).start()
+    if (cancelled := await unbroken(waiter)) is not None and waiter.exception() is None:
+        raise cancelled
+    return waiter.result()
+
+
+class Heard(Protocol):
+    """What a task hears of: it is over."""
+
+    def heard_of(self) -> None:
+        """Note, in the loop, that its task is told now."""
+        ...
+
+
+class Bell:
+    """Wakes the tasks of a loop, so many a turn: each does some work then, and the loop has others to serve."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = ref(loop)
+        self._ended: deque[tuple[Unbroken[Any], Heard]] = deque()
+        self._rung = False
+        self._wanted: dict[Callable[[], None], tuple[int, float]] = {}
+
+    def want(self, wake: Callable[[], None]) -> None:
+        """Call `wake` soon: when in a turn of the loop nobody has wanted it any more, or it has waited long enough.
+
+        The tasks that were told of one commit submit their next appends within a few turns: they go into one commit
+        again, and the thread that makes it doesn't work in between the turns.
+        """
+        count, since_s = self._wanted.get(wake, (0, 0.0))
+        if not count:
+            since_s = time.monotonic()
+            asyncio.get_running_loop().call_soon(self._look, wake, 0)
+        self._wanted[wake] = count + 1, since_s
+
+    def _look(self, wake: Callable[[], None], before: int) -> None:
+        count, since_s = self._wanted[wake]
+        if count > before and time.monotonic() < since_s + group_gather_s:
+            asyncio.get_running_loop().call_soon(self._look, wake, count)
+            return
+        del self._wanted[wake]
+        wake()
+
+    def tell(self, waiter: Unbroken[Any], work: Heard) -> None:
+        """Wake a task soon, with what it waits for; from any thread."""
+        self._ended.append((waiter, work))
+        if not self._rung:
+            self._rung = True
+            loop = self._loop()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._turn)
+            except RuntimeError:  # the loop is closed, and whoever waited is gone
+                self._ended.clear()
+
+    def _turn(self) -> None:
+        self._rung = False
+        for _ in range(min(group_woken_max, len(self._ended))):
+            waiter, work = self._ended.popleft()
+            work.heard_of()
+            waiter.set_result(work)
+        if self._ended and not self._rung:
+            self._rung = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+
+_bells: WeakKeyDictionary[Loop, Bell] = WeakKeyDictionary()
+
+
+def bell_of(loop: Loop) -> Bell:
+    """Return the bell of a loop."""
+    if (bell := _bells.get(loop)) is None:
+        bell = _bells[loop] = Bell(loop)
+    return bell
+
+
+class MadeTasks:
+    """The tasks that were made in the steps of a loop: the loop tells of each that it makes.
+
+    Only a task that was made in a step's own context can ask in that step: it is known by the context that it inherits.
+    """
+
+    def __init__(self) -> None:
+        self._inner: Any = None
+        self._making = False
+
+    def count(self, entry: Entry) -> None:
+        """Count the task that has begun this step, and those that are made in it from now on."""
+        beginner = asyncio.current_task()
+        entry.tasks = WeakSet(() if beginner is None else (beginner,))
+        loop = asyncio.get_running_loop()
+        if loop.get_task_factory() != self._make:  # another one may have been set meanwhile: it makes them
+            self._inner = loop.get_task_factory()
+            loop.set_task_factory(self._make)  # type: ignore[arg-type]  # any keyword is passed on
+
+    def others(self, entry: Entry, me: asyncio.Task[Any] | None) -> bool:
+        """Return whether a task of the step lives, other than this one."""
+        return any(task is not me and not task.done() for task in entry.tasks or ())
+
+    def is_body(self, task: asyncio.Task[Any], context: Context | None = None) -> None:
+        """Leave out the task of a body: it is nobody who asks."""
+        if (tasks := _tasks_of(context)) is not None:
+            tasks.discard(task)
+
+    def _make(self, loop: Loop, coro: Coroutine[Any, Any, Any], **how: Any) -> asyncio.Task[Any]:
+        if self._inner is None or self._making:  # the one within may call this one
+            task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **how)
+        else:
+            self._making = True
+            try:
+                task = self._inner(loop, coro, **how)
+            finally:
+                self._making = False
+        if (tasks := _tasks_of(how.get("context"))) is not None:
+            tasks.add(task)
+        return task
+
+
+def _tasks_of(context: Context | None) -> WeakSet[asyncio.Task[Any]] | None:
+    """Return the tasks of the step of a context, this one for None."""
+    here = TOOL_CONTEXT.get() if context is None else context.get(TOOL_CONTEXT)
+    return None if here is None else getattr(here.entry, "tasks", None)
+
+
+_made: WeakKeyDictionary[Loop, MadeTasks] = WeakKeyDictionary()
+
+
+def made_in(loop: Loop) -> MadeTasks:
+    """Return what counts the tasks of a loop."""
+    if (made := _made.get(loop)) is None:
+        made = _made[loop] = MadeTasks()
+    return made
