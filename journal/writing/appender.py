@@ -90,8 +90,8 @@ class Appender:
     def submit(self, batch: Batch, told: Callable[[SharedAppend], None]) -> bool:
         """Take an append of the owner that shares its commit with others; return False if it has to be made at once.
 
-        `told` hears of its end, in another thread, some time after the store's `sharing.wake`. Raises what is wrong with the batch,
-        StoreClosed.
+        `told` hears of its end, in another thread, some time after the store's `sharing.wake`. Raises what is wrong with
+        the batch, StoreClosed.
         """
         sharing = self.store.sharing
         if sharing is None or not may_share((batch,)):
