@@ -9,10 +9,10 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo check test wheel oldest crash mutants bench lint docs requirements clean FORCE
+.PHONY: help demo check test wheel oldest crash mutants bench bench-peers lint docs requirements clean FORCE
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	    printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/runtime.stamp  ## Kill an agent half-way and watch its run recover
@@ -39,6 +39,10 @@ mutants: $(VENV)/dev.stamp  ## Replace each rule of the engine once; the tests m
 
 bench: $(VENV)/dev.stamp  ## Measure, and print a table
 	@$(PY) benchmarks/run.py $(ARGS)
+
+bench-peers: .venv-peers/peers.stamp  ## The same agent in other systems, installed in .venv-peers; writes a page and a chart
+	@$(MAKE) --no-print-directory VENV=.venv-peers .venv-peers/runtime.stamp
+	@.venv-peers/bin/python benchmarks/peers/run.py $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff, mypy and pyright
 	@$(PY) -m ruff check .
@@ -97,5 +101,11 @@ $(VENV)/dev.stamp: pyproject.toml $(VENV)/sources.list
 	@echo "Installing runjournal and its development tools ..." >&2
 	@$(INSTALL) -e '.[all,dev]'
 	@touch $@ $(VENV)/runtime.stamp
+
+.venv-peers/peers.stamp: benchmarks/peers/requirements.txt pyproject.toml
+	@$(MAKE) --no-print-directory VENV=.venv-peers .venv-peers/runtime.stamp
+	@echo "Installing the other systems in .venv-peers ..." >&2
+	@.venv-peers/bin/python -m pip --quiet --disable-pip-version-check install -r $<
+	@touch $@
 
 FORCE:

@@ -22,6 +22,7 @@ import apsw
 import disks
 import groups
 import growth
+import listing
 import replay
 import sizes
 
@@ -35,8 +36,10 @@ GOALS = {
     "step_fsyncs.idempotent": ("<=", 5),
     "step_fsyncs.keyed": ("<=", 7),
     "step_fsyncs.unsafe": ("<=", 7),
-    "replay_ratio": (">=", 3.0),
-    "recover_ratio": ("<=", 1.5),
+    "replay_ratio": (">=", 8.0),
+    "recover_ratio": ("<=", 1.3),
+    "list_growth": ("<=", 2.0),
+    "audit_ratio": ("<=", 2.0),
     "run_model_growth": ("<=", 1.5),
     "replayed_calls_growth": ("<=", 1.3),
     "bytes_ratio": ("<=", 1.85),
@@ -71,6 +74,9 @@ def figures(folder: Path, pairs: int, *, quick: bool) -> dict[str, Any]:
     found["replay_ratio"] = replayed.ratio()
     found["replay_events_per_s"] = round(replay.EVENTS / statistics.median(replayed.second))
     found["recover_ratio"] = sizes.recover(folder, pairs).ratio()
+    found["lists"] = listing.list_growth(folder, pairs)
+    found["list_growth"] = max(each["median"] for each in found["lists"].values())
+    found["audit_ratio"] = listing.audit_ratio(folder, pairs)
     found["run_model_growth"] = growth.run_model_growth(folder, pairs)
     found["replayed_calls_growth"] = growth.replayed_calls_growth()
     found["bytes_ratio"] = sizes.bytes_ratio(folder)

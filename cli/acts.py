@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 
 from . import exits
-from .app import App, user
+from .app import App, load_types, user
 from .output import document, emit, styled
 from .safe import line
 
@@ -137,6 +137,7 @@ def opened(app: App, by: str | None, appender: type[Appender], *, create: bool) 
 
     if not create:
         app.check_there()
+    load_types()
     store = open_store(app.db, clock=SystemClock(), create=create, allow_unsafe=False)
     with contextlib.closing(store), app.naming_the_store():
         if store.index_stale():

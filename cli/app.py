@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
@@ -106,12 +107,52 @@ class App:
     @contextlib.contextmanager
     def open(self, *, create: bool = False) -> Generator[Logbook]:
         """Open the journal; only what writes makes a new one. If a run isn't there, the error names the store."""
+        from runjournal.log.errors import StoreReadOnly, StoreUnavailable
         from runjournal.logbook import Logbook
 
         if not create:
             self.check_there()
-        with Logbook.open(self.db, create=create, by=f"cli:{user()}") as journal, self.naming_the_store():
+        load_types()
+        by, path = f"cli:{user()}", self._unwritable
+        try:
+            if path is not None and not os.access(path, os.W_OK):
+                opened = self._copied(path, by)  # SQLite might make files beside it
+            else:
+                opened = Logbook.open(self.db, create=create, by=by)
+        except (StoreReadOnly, StoreUnavailable):
+            if path is None:
+                raise
+            opened = self._copied(path, by)
+        with opened as journal, self.naming_the_store():
             yield journal
+
+    @property
+    def _unwritable(self) -> str | None:
+        """Return the file of a store that can be read, and that can't be written, or nothing beside it."""
+        path = self.path
+        if path is None or not os.access(path, os.R_OK) or not Path(path).is_file():
+            return None
+        return None if os.access(path, os.W_OK) and os.access(Path(path).absolute().parent, os.W_OK) else path
+
+    def _copied(self, path: str, by: str) -> Logbook:
+        """Open a private copy of a store that can't be written, and say how fresh it is."""
+        from runjournal.log.clock import SystemClock
+        from runjournal.log.sqlite_snapshot import CopiedStore
+        from runjournal.logbook import Logbook
+        from runjournal.writing.rebuild import rebuild
+
+        store = CopiedStore(path, clock=SystemClock())
+        try:
+            if store.index_stale():
+                rebuild(store)
+            store.seal()
+        except BaseException:
+            store.close()
+            raise
+        click.echo(
+            line(f"{path} can't be written: this is a copy of it, last changed {store.changed_at} UTC"), err=True
+        )
+        return Logbook(store, by=by, owned=True)
 
     @contextlib.contextmanager
     def naming_the_store(self) -> Generator[None]:
@@ -136,6 +177,14 @@ class App:
         if self.plain:
             before, next_, command = text.partition("next: ")
             click.echo(line(before + next_ + self.typed(command)), err=True)
+
+
+def load_types() -> None:
+    """Load the event types of installed packages; say on stderr which couldn't be."""
+    from runjournal.log.own_types import load_own_types
+
+    for name, why in load_own_types().failed:
+        click.echo(line(f"event types of {name} can't be loaded: {why}", 300), err=True)
 
 
 def _is_url(path: str) -> bool:

@@ -59,7 +59,7 @@ def check(app: App, run: tuple[str, ...], *, every: bool, ended: bool, agents: t
 
 def _counts(journal: Logbook, head: Head, known: dict[str, NamedAgent], *, ended: bool) -> bool:
     """Return whether a run of all counts: it may go on, or has failed and a retry may."""
-    if head.kind not in known or head.status == "imported":
+    if head.kind not in known or head.unowned:
         return False
     over = head.status in ("completed", "cancelled") or journal.store.newest(head.scope) not in (None, head.run_id)
     return ended or not over

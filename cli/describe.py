@@ -89,6 +89,7 @@ def _step_started(happened: e.StepStarted) -> str:
 
 _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.RunQueued: lambda v: f"{v.kind} {value(v.input)}",
+    e.RunOpened: lambda v: f"{v.kind} from {v.source}",
     e.RunImported: lambda v: f"{v.kind} from {v.tool} {v.path or ''}",
     e.RunClaimed: lambda v: f"{v.worker} epoch {v.epoch}{f' ({v.resume})' if v.resume else ''}",
     e.RunWaiting: lambda v: (

@@ -289,7 +289,7 @@ def _findings_lines(findings: Sequence[Finding] | None) -> Iterator[str]:
 def _next(app: App, found: Summary, findings: Sequence[Finding] | None) -> Iterator[str]:
     run_id = found.head.run_id
     hints: list[tuple[str, str]] = []
-    if found.stands not in ("", "completed", "imported"):
+    if found.stands not in ("", "completed") and not found.head.unowned:
         hints.append((f"runjournal explain {run_id}", "why it isn't moving, and what to type"))
     if found.problem is not None:
         hints.append((f"runjournal verify {run_id}", "where the log is damaged"))

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         ("runjournal show report-42 --tree", "its steps, attempts, calls and children, with durations"),
         ("runjournal show report-42 --waterfall", "the same as bars over time"),
         ("runjournal show report-42@120", "as it stood after event 120"),
+        ("runjournal show report-42 --request 120", "what a model was asked by the model.started at event 120, whole"),
         ("runjournal show @last-failed -o json", "for a script"),
     ],
 )
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 @click.option("--calls", "what", flag_value="calls", help="Every attempt of every tool call.")
 @click.option("--tree", "what", flag_value="tree", help="Its steps with their attempts and calls, and its children.")
 @click.option("--waterfall", "what", flag_value="waterfall", help="The same as bars over time.")
+@click.option("--request", "asked", type=click.IntRange(min=1), help="What a model was asked by this event, whole.")
 @click.option("--models", is_flag=True, help="With --calls: model calls too.")
 @click.option("--type", "types", multiple=True, help="With --events: only this type, or all that begin so (tool.).")
 @click.option("--from", "first", type=click.IntRange(min=1), default=1, help="With --events: from this seq on.")
@@ -71,6 +73,7 @@ def show(
     *,
     run: str,
     what: str | None,
+    asked: int | None,
     types: tuple[str, ...],
     first: int,
     models: bool,
@@ -83,6 +86,9 @@ def show(
 
     with app.open() as journal:
         run_id, at = resolve(journal, run, newest=True)
+        if asked is not None:
+            document(app, journal.request(run_id, asked))
+            return exits.OK
         if what == "events":
             return _events(app, journal, run_id, at, types=types, first=first, full=full)
         if what == "messages":

@@ -121,7 +121,7 @@ def run_span(journal: Logbook, head: Head, upto: int | None = None) -> Span:
     if upto is not None and upto < head.head_seq:
         last = next(iter(journal.store.read(head.run_id, upto - 1, upto)), None)
         span.ended_at, span.status = last.at if last else None, f"as of event {upto}"
-    elif head.status in TERMINAL or head.status == "imported":
+    elif head.status in TERMINAL or head.unowned:
         span.ended_at = head.updated_at
     return span
 

@@ -34,7 +34,7 @@ from runjournal.log.authority import CallFacts, Gate
 from runjournal.log.base import Event, Field, event_of, plan_of, registered
 from runjournal.log.codec import draft
 from runjournal.log.errors import AppendRefused
-from runjournal.log.head import STATUSES, TERMINAL, Head
+from runjournal.log.head import STATUSES, TERMINAL, UNOWNED, Head
 from runjournal.log.sqlite_schema import MIGRATIONS
 from runjournal.looking.inventory import INVENTORY, POLICIES
 from runjournal.projections.findings import CODES
@@ -295,6 +295,7 @@ MEANINGS: Final = {
     "run.imported.source": "the importer",
     "source": "who says so",
     "run.imported.tool": "the tool that the record is of",
+    "run.opened.source": "where it happens",
     "tool": "the name of the tool",
     "sha256": "of the file's bytes that were taken by then",
     "tool_version": "that tool's version",
@@ -330,6 +331,8 @@ MEANINGS: Final = {
     "signal.received.name": "what a wait asks for",
     "entry": "which execution of this attempt, from 1",
     "step.started.key": "which item it is for",
+    "recalled": "what the step did before: `calls` and `questions` by id, if more than `failed_steps_max` steps have "
+    "failed since it did, so that the folded state has let go of it",
     "key": "the key in the working memory",
     "result": "what it returned",
     "transient": "trying again may help",
@@ -348,15 +351,18 @@ MEANINGS: Final = {
     "model": "which model",
     "request_hash": "which request it is (C1 of [the rules](../explanation/engine.md))",
     "place": "which one it is, from 1, in the order in which its step asked for model calls",
-    "request_shape": "of the request without its clocks",
     "lost": "the agent wasn't told, and the call is judged as after a crash",
     "settled": "the agent was told that nobody knows, and that was the word about all attempts so far",
-    "parts": "of the request without its clocks, short digests of what stands under its keys and in its lists",
+    "request": "what is new in it behind an earlier one (C14 of [the rules](../explanation/engine.md))",
+    "parts": "where requests aren't stored: of the request without its clocks, short digests of what stands under its keys and in its lists",
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",
     "response": "the answer",
     "usage": "tokens; nothing if they are unknown",
     "cost": "money, if it is known",
+    "request_id": "the id by which the provider knows the request, for its support",
+    "response_model": "the model that answered, as the provider names it",
+    "first_token_at": "when the first token of the answer came",
     "response_id": "the provider's",
     "finish_reason": "the provider's",
     "retry_at": "when the provider wants to be asked again",
@@ -519,6 +525,10 @@ class Scene:
         """The one question."""
         return self.asked
 
+    def goes_on(self, role: str, message_id: str) -> bool:
+        """No message has this id."""
+        return False
+
     @property
     def stands(self) -> str:
         """It does."""
@@ -567,9 +577,10 @@ def who(cls: type[Event]) -> str:
         open_to.insert(1, "running, its owner gone")
     if len(open_to) == len(STATUSES) and "running" in open_to:
         return "anyone, at any time"
-    if set(open_to) == set(STATUSES) - TERMINAL - {"imported"}:
+    if (live := set(STATUSES) - TERMINAL - UNOWNED) <= set(open_to):
         parts.append("anyone, until the run has ended")
-    elif open_to:
+        open_to = [each for each in open_to if each not in live | UNOWNED]
+    if open_to:
         parts.append("anyone, while " + " / ".join(open_to).replace("_", "\\_"))
     if "an importer, as the first event" not in parts and admitted(cls, "imported", by="import:x", epoch=0, gone=True):
         parts.append("an importer, in an imported run")
@@ -589,9 +600,17 @@ def _default(field: Field) -> str:
     return "" if field.default is None else f"else `{str(field.default).lower()}`"
 
 
+_GROUPS: Final = (
+    "run", "step", "message", "model", "tool", "memory", "prompt", "approval", "signal", "child", "plan", "context",
+    "cost", "note",
+)  # fmt: skip
+"""What comes first in the name of a type, in the order of the page."""
+
+
 def own_types() -> dict[str, type[Event]]:
-    """The package's own event types, in the order of their module."""
-    return {name: cls for name, cls in registered().items() if not name.startswith("x.")}
+    """The package's own event types, in the order of the page."""
+    found = {name: cls for name, cls in registered().items() if not name.startswith("x.")}
+    return dict(sorted(found.items(), key=lambda item: _GROUPS.index(item[0].partition(".")[0])))
 
 
 def events_page() -> Iterator[str]:
@@ -899,6 +918,7 @@ TABLES: Final = {
     "unknowns": "Calls that may have happened, and of which nobody knows.",
     "lines": "The newest run of each line of retries and restarts.",
     "step_ends": "How each attempt of a step ended.",
+    "run_tags": "The tags of each run, by which a listing finds it.",
     "checkpoints": "Checkpoints of folded state. They can be dropped at any time.",
     "meta": "The store's own notes.",
 }
@@ -957,6 +977,9 @@ COLUMNS: Final = {
     "effects.tool": "the tool",
     "effects.args_sha256": "SHA-256 of the arguments",
     "lines.newest": "the run that may go on",
+    "run_tags.tag": "the name of the tag",
+    "run_tags.value": "its value",
+    "run_tags.queued_at": "when the run was queued, UTC text",
     "step_ends.step": "the id of the step",
     "step_ends.attempt": "which attempt, from 1",
     "step_ends.kind": "once, repeat or do",

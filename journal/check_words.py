@@ -24,7 +24,7 @@ def named_in(event: Event) -> tuple[str, str]:
 
 
 def asked_in(event: Event) -> Json:
-    """Return what is asked: args, or the digests of the parts of a request."""
+    """Return what is asked: args, or the digests of the parts of a request that isn't stored."""
     return (
         {"request": event.parts or {}} if isinstance(event, e.ModelStarted) else {"args": getattr(event, "args", None)}
     )

@@ -25,7 +25,7 @@ from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
-from runjournal.engine.requests import AskedRequest
+from runjournal.engine.requests import AskedRequest, parts_of
 from runjournal.engine.script import Entry
 from runjournal.engine.steps import StepControl, id_of
 from runjournal.engine.tools import Word
@@ -35,6 +35,7 @@ from runjournal.log.clock import parse_timestamp
 from runjournal.log.codec import dumps, plain
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.head import TERMINAL
+from runjournal.projections.requests import NotStored, rebuilt
 from runjournal.projections.state import RunState
 from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
@@ -215,7 +216,7 @@ class Watcher:
         today = target.started(call_id, {"request": request}, 1, self.core.lineage.clock)
         for key, record in shown.asks.items():
             if named_in(record.event) == named_in(today) and key not in entry.asked and key in shown.ended:
-                where = where_differs(asked_in(record.event), asked_in(today))
+                where = where_differs(self._asked_in(record), asked_in(today))
                 self.remarks.append(f"step {shown.step}: the request to {target.name} differs: {where or '$.request'}")
                 return key
         return None
@@ -326,11 +327,11 @@ class Watcher:
         alike = next((one for one in left if named_in(one.event) == named_in(event)), None)
         if shown.end is None:  # the engine would have refused it, if what was sent or asked were left out
             if alike is not None and id_in(event) not in shown.asks:
-                where = where_differs(asked_in(self._filled(alike).event), asked_in(event))
+                where = where_differs(self._asked_in(alike), asked_in(event))
                 self.remarks.append(f"step {step}: {in_words(event)} differs from what was asked before: {where}")
             self._over(f"it can go on in step {step}: {in_words(event)}")
         if alike is not None:
-            before, after = asked_in(self._filled(alike).event), asked_in(event)
+            before, after = self._asked_in(alike), asked_in(event)
             self._diverged(in_words(alike.event), in_words(event), alike, step, where_differs(before, after))
         at = left[0] if left else shown.end
         self._diverged(in_words(at.event), in_words(event), at, step)
@@ -342,6 +343,21 @@ class Watcher:
         if dumps(shape(before, then)) != dumps(shape(plain(today), now)):
             where = where_differs(before, plain(today))
             self._diverged(f"{what} {in_short(before)}", in_short(today), recorded, step, where)
+
+    def _asked_in(self, record: RecordedEvent) -> Json:
+        """Return what was asked: args, or the digests of the parts of a request, put together where it is stored."""
+        event = self._filled(record).event
+        if not isinstance(event, e.ModelStarted) or event.request is None:
+            return asked_in(event)
+        real, run_id = self.reel.real, self.reel.run_id
+
+        def at(seq: int) -> Event | None:
+            found = folding.event_at(real, run_id, seq)
+            return self._filled(found).event if found is not None else None
+
+        with suppress(NotStored):
+            return {"request": parts_of(rebuilt(event, record.seq, at), parse_timestamp(record.at))}
+        return {"request": {}}
 
     def _filled(self, record: RecordedEvent) -> RecordedEvent:
         return folding.filled_record(self.reel.real, record)
@@ -375,7 +391,9 @@ class Watcher:
                 today = {"args": given.value if isinstance(given, AskedRequest) else given}
                 with suppress(CheckOver):
                     words = f"{in_words(event).partition(' (')[0]} ({in_short(today['args'])})"
-                    self._diverged(in_words(event), words, record, entry.step, where_differs(asked_in(event), today))
+                    self._diverged(
+                        in_words(event), words, record, entry.step, where_differs(self._asked_in(record), today)
+                    )
         seq = shown.seq if shown else self._next.seq if self._next else None
         text = f"{type(stop).__name__}: {stop}"
         self.found = self.found or CodeCheck(
@@ -448,8 +466,8 @@ class CodeChecker(Runner):
         super().__init__(log)
         self.agent, self._code = agent, code_version(agent)
         state = log.fold(RunState, run_id)
-        if state.status.status == "imported":
-            raise InvalidArgument(f"run {run_id} was imported: no agent of this journal's has run it")
+        if state.status.unowned:
+            raise InvalidArgument(f"run {run_id} is {state.status.status}: no agent of this journal's has run it")
         self._ended = state.status.status in TERMINAL
         self._known = state.status.proven_code or ""
         self._run_id = run_id
@@ -483,7 +501,7 @@ class CodeChecker(Runner):
         steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps
         caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
         caller.watcher = watcher
-        return RunParts(caller)
+        return RunParts(caller, store_requests=False)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

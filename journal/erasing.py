@@ -117,7 +117,7 @@ def _below(bases: dict[str, str | None], of: set[str]) -> set[str]:
 
 def _check_over(head: Head | None, run_id: str) -> None:
     """Check that nothing more comes of a run that an erasure takes, or that reads what it takes."""
-    if head is not None and head.status not in TERMINAL and head.status != "imported":
+    if head is not None and head.status not in TERMINAL and not head.unowned:
         whose = "its own values" if head.run_id == run_id else f"those of {run_id}"
         raise NotAllowed(
             f"run {head.run_id} is {head.status} and needs {whose} to go on; nothing was erased: "

@@ -83,6 +83,35 @@ class Journal(Logbook):
         self.append(run_id, [queued], expect=0)
         return run_id
 
+    def open_run(
+        self,
+        kind: str,
+        *,
+        source: str,
+        run_id: str | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        parent_run_id: str | None = None,
+    ) -> str:
+        """Open a run that nobody owns, to record into it what happens elsewhere, as it happens; return its id.
+
+        `source` says where it happens. Whoever knows the id records into it with `append`, from any number of
+        processes: messages, each whole, calls of models and tools, costs, notes, and types of their own. None of it is
+        ever sent again or asked about. If a run of this id is open, of the same kind and source, that is the one.
+        Raises WrongExpectation if another run of this id is there, InvalidArgument.
+        """
+        run_id = self.new_run_id() if run_id is None else run_id
+        opened = e.RunOpened(
+            kind, source, title=tellable(title), tags=dict(tags) if tags else None, parent_run_id=parent_run_id
+        )
+        try:
+            self.append(run_id, [opened], expect=0)
+        except WrongExpectation:
+            there = next(self.store.read(run_id, 0, 1)).event
+            if not isinstance(there, e.RunOpened) or (there.kind, there.source) != (kind, source):
+                raise
+        return run_id
+
     def run(
         self,
         agent: Agent,

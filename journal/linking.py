@@ -21,6 +21,8 @@ def go_on(log: Logbook, link: str, of: str, new_run_id: str | None, anew: Iterab
     Raises NotNewest.
     """
     steps, first = list(anew), log.head(of)
+    if first.unowned:
+        raise NotNewest(f"run {of} is {first.status}: nobody owns it, so there is no {link} of it; fork it")
     newest = log.store.newest(first.scope)
     if newest not in (None, of):
         raise NotNewest(f"run {of} went on as {newest}: a {link} takes the newest run of a line")
@@ -63,12 +65,12 @@ def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = Non
     """Queue a run that goes on from another one; return its id. Raises NotNewest, WrongExpectation."""
     keys.check_there(log.store, of, f"what a {link} would go on from")
     state = log.fold(RunState, of, at=at)
+    queued = next(log.events(of, upto=1)).event
+    if not isinstance(queued, e.RunQueued):  # it has no steps: all that was recorded is its context
+        return _fork_unowned(log, state, new_id)
     if link == "fork":
         base_seq = max(1, state.steps.last_done - state.offset)
         state = log.fold(RunState, of, at=base_seq)
-    queued = next(log.events(of, upto=1)).event
-    if not isinstance(queued, e.RunQueued):
-        raise NotNewest(f"run {of} was imported: only a native run can be gone on from")
     first = _first(log, queued) if link == "restart" else None
     run = e.RunQueued(
         queued.kind,
@@ -84,6 +86,15 @@ def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = Non
         budget=queued.budget,
     )
     log.append(new_id, [run], expect=0)
+    return new_id
+
+
+def _fork_unowned(log: Logbook, state: RunState, new_id: str) -> str:
+    """Queue a run that goes on from one that nobody owns: with its messages, and without an input."""
+    run, status = state.run_id, state.status
+    base = {"run_id": run, "seq": state.seq, "hash": state.hash}
+    queued = e.RunQueued(status.kind, None, title=status.title, tags=status.tags or None, link="fork", base=base)
+    log.append(new_id, [queued], expect=0)
     return new_id
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-import orjson
-
-from runjournal.log.base import Event, RecordedEvent
+from runjournal.log.base import Event, Json, RecordedEvent
+from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
@@ -23,6 +22,7 @@ from runjournal.log.owner import Process, here
 from runjournal.log.shapes import TIME
 from runjournal.log.store import Store, all_heads
 from runjournal.projections import transcript
+from runjournal.projections.requests import NotStored, rebuilt
 from runjournal.projections.state import Projection, RunState, fold, foldable
 from runjournal.writing import checkpoints, folding
 from runjournal.writing.appender import Appender, Batch
@@ -61,6 +61,8 @@ class Logbook:
     """The store's clock, which times and leases come from."""
     by: str
     """Who appends, in the log."""
+    store_requests: bool
+    """Whether the log holds what models are asked."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -74,8 +76,10 @@ class Logbook:
         private: bool = False,
         process: Process | None = None,
         appender: type[Appender] = Appender,
+        store_requests: bool = True,
     ) -> None:
         self.store = store
+        self.store_requests = store_requests
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(
@@ -94,11 +98,13 @@ class Logbook:
         create: bool = True,
         allow_unsafe: bool = False,
         private: bool = False,
+        store_requests: bool = True,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
-        makes every new run a private one: what it was told and has said can be erased later, see `erase`. Raises
+        makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
+        `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
         StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
         `private`.
         """
@@ -109,7 +115,7 @@ class Logbook:
             rebuild(store)
         if store.unscrubbed():
             store.scrub()
-        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private)
+        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests)
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""
@@ -229,14 +235,11 @@ class Logbook:
         for name, text in (("kind", kind), ("parent", parent), ("since", since), ("prefix", prefix)):
             if text is not None and not is_utf8(text):
                 raise InvalidArgument(f"{name}: expected text that is UTF-8, got {ascii(text)[:60]}")
-        for head in all_heads(self.store, status=status, kind=kind, parent=parent, prefix=prefix, since=since):
-            if not tags or tags.items() <= orjson.loads(head.tags).items():
-                yield head
+        yield from all_heads(self.store, status=status, kind=kind, parent=parent, tags=tags, prefix=prefix, since=since)
 
     def latest(self, *, status: str | Sequence[str] = ()) -> Head | None:
         """Return the run that changed last, among those that no other run began; None if there is none."""
-        own = (head for head in self.runs(status=status) if head.parent_run_id is None)
-        return max(own, key=lambda head: (head.updated_at, head.run_id), default=None)
+        return self.store.latest(status=(status,) if isinstance(status, str) else status)
 
     def events(
         self,
@@ -261,6 +264,26 @@ class Logbook:
         for name, seq in seqs.items():
             if seq is not None and (type(seq) is not int or not 0 <= seq <= int_max):
                 raise InvalidArgument(f"{name}: expected a seq from 0 to {int_max}, got {seq!r}"[:120])
+
+    def request(self, run_id: str, seq: int) -> Json:
+        """Return what a model was asked by the `model.started` at a seq, whole, as it was sent.
+
+        The log holds what is new in each request (`store_requests` of `open`); this puts it together, and compares it
+        with the event's `request_hash`. Raises RunNotFound, MissingBlob, and InvalidArgument where there is no such
+        event or its request isn't on record.
+        """
+        self._check_seqs(run_id, seq=seq)
+
+        def at(place: int) -> Event | None:
+            return next((record.event for record in self.events(run_id, after=place - 1, upto=place)), None)
+
+        event = at(seq) if seq else None
+        if not isinstance(event, ModelStarted):
+            raise InvalidArgument(f"run {run_id}: event {seq} is no model.started")
+        try:
+            return rebuilt(event, seq, at)
+        except NotStored as error:
+            raise InvalidArgument(f"run {run_id}: {error}") from None
 
     def messages(
         self, run_id: str, *, at: int | None = None, compacted: bool = False, force: bool = False
@@ -328,7 +351,8 @@ class Logbook:
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
         """Fold a run into a projection, one's own or `RunState`, after the event `at` (the newest: None).
 
-        Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. Raises
+        Goes on from the newest usable checkpoint of that projection; the chain behind it is verified. A projection of
+        one's own folds first what a retry or a fork goes on from, as far as that is of types of one's own (x.*). Raises
         RunNotFound, InvalidArgument, Unfoldable.
         """
         checkpoints.check_kind(projection)
@@ -337,6 +361,8 @@ class Logbook:
             return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
         state, seq, chain = found or (projection.initial(), 0, None)
+        if not found:
+            fold(state, folding.own_records(self.store, run_id), force=force)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
 

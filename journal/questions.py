@@ -12,7 +12,7 @@ from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json
 from runjournal.log.clock import parse_timestamp
-from runjournal.log.head import STATUSES, TERMINAL, Head
+from runjournal.log.head import STATUSES, TERMINAL, UNOWNED, Head
 from runjournal.log.store import Unknown
 from runjournal.projections.calls import Call
 from runjournal.projections.state import RunState
@@ -56,7 +56,7 @@ def questions(log: Logbook, run_id: str | None = None) -> list[OpenQuestion]:
 def _heads(log: Logbook) -> Iterator[Head]:
     """Yield the runs that people may be asked about: those that haven't ended, and ends of lines with open calls."""
     seen = set[str]()
-    for head in log.runs(status=[each for each in STATUSES if each not in {*TERMINAL, "imported"}]):
+    for head in log.runs(status=[each for each in STATUSES if each not in TERMINAL | UNOWNED]):
         seen.add(head.run_id)
         yield head
     for scope in {Unknown._make(row).scope for row in log.store.index_rows("unknowns")}:
@@ -72,7 +72,7 @@ def of_run(log: Logbook, head: Head, state: RunState | None = None) -> list[Open
     What lives elsewhere is asked there, and what an older run of a line has left is asked of the newest.
     """
     newest = log.store.newest(head.scope) in (None, head.run_id)
-    if head.status == "imported" or not newest or log.store.imported(head.run_id) is not None:
+    if head.unowned or not newest or log.store.imported(head.run_id) is not None:
         return []
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     approvals = [] if head.status in TERMINAL else list(state.approvals.open())

@@ -115,7 +115,7 @@ class Runner:
         head = log.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        if head.status in (*TERMINAL, "imported"):
+        if head.status in TERMINAL or head.unowned:
             return None
         if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
@@ -273,7 +273,8 @@ class Runner:
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
-        return RunParts(Caller(steps, Sender(order, partial(self.testify, run_id))))
+        caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
+        return RunParts(caller, store_requests=self.log.store_requests)
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner of a claim."""
@@ -408,7 +409,8 @@ class Runner:
             found = [awaited(run_id, state, wait, db=db) for wait in waits]
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
-        raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
+        instead = ": nobody owns it; fork it, and run that" if status.unowned else ": it can't be run here"
+        raise f.RunBusy(f"run {run_id} is {status.status}{instead}")
 
     # What others append.
 

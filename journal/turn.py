@@ -137,7 +137,7 @@ class AgentTurn:
         if looking(self.verbs.core, partial(self.approve, tool.name, args)):
             edited = await self.verbs.ask(tool.name, args)
             self._check_args(tool, edited)
-        result = shapes.result_text(await self.verbs.call(tool, edited))
+        result = shapes.result_text(await self.verbs.call(tool, edited, wanted.id))
         if edited != args:
             result = f"(A person has changed the arguments to {shapes.result_text(edited)}.)\n{result}"
         return Said(result)

@@ -34,9 +34,9 @@ class Question:
 
 @dataclass(slots=True)
 class Approvals:
-    """The questions of the open step and of failed ones, and every open one, by id."""
+    """The questions of the open step and of the last ones that failed, and every open one, by id."""
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     known: dict[str, Question] = field(default_factory=dict[str, Question])
 
@@ -64,6 +64,27 @@ class Approvals:
     def complete_step(self, step: str) -> None:
         """Forget the questions of a step that has completed: their answers have been used."""
         self.known = {key: question for key, question in self.known.items() if question.step != step}
+
+    def recallable(self, step: str) -> dict[str, dict[str, Any]]:
+        """Return what a step.started can tell again of the answers to a failed step, by id; see `let_go`."""
+        found = {key: each for key, each in self.known.items() if each.step == step and each.decision}
+        names = [name for name in Question.__slots__ if name != "step"]
+        return {
+            key: {name: value for name in names if (value := getattr(each, name)) is not None}
+            for key, each in found.items()
+        }
+
+    def let_go(self, step: str) -> None:
+        """Forget the answers to a step that has failed long ago."""
+        for key in self.recallable(step):
+            del self.known[key]
+
+    def recall(self, step: str, questions: dict[str, dict[str, Any]]) -> None:
+        """Know the answers to a step again."""
+        for key, question in questions.items():
+            known: dict[str, Any] = {name: value for name, value in question.items() if name in Question.__slots__}
+            known["step"] = step
+            self.known.setdefault(key, Question(**known))
 
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""

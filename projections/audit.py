@@ -17,7 +17,7 @@ from runjournal.log.authority import tells_unknown
 from runjournal.log.base import NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import Unfoldable
-from runjournal.log.head import STATUS_AFTER, TERMINAL, Head
+from runjournal.log.head import STATUS_AFTER, TERMINAL, UNOWNED, Head
 from runjournal.log.limits import clock_skew_s, unknown_types_max
 from runjournal.log.shapes import TIME
 
@@ -141,7 +141,7 @@ class RunAudit:
             return [self._one("bad_time", record.seq, "its time isn't one of the calendar")]
         if back_s <= clock_skew_s:
             return []
-        severity: Severity | None = "info" if self.state.status.status == "imported" else None
+        severity: Severity | None = "info" if self.state.status.unowned else None
         what = f"its time is {spoken(back_s)} before that of the event before it; order is by seq, so nothing is lost"
         return [self._one("clock_back", record.seq, what, severity)]
 
@@ -204,7 +204,7 @@ class RunAudit:
         elif not self._goes_on and event.index not in (steps.next_index, steps.next_index + bool(steps.redo)):
             what = f"a step started with index {event.index}, expected {steps.next_index}"
             found.append(self._one("step_order", seq, what))
-        attempt = steps.attempts.get(event.id, 0) + 1
+        attempt = steps.attempts.get(event.id, event.attempt - 1 if steps.let_go else 0) + 1
         entry = step.entry + 1 if step and (step.id, step.attempt) == (event.id, event.attempt) else 1
         if not self._linked and (event.attempt, event.entry) != (attempt, entry):
             named = f"attempt {event.attempt}, entry {event.entry}"
@@ -375,8 +375,8 @@ class RunAudit:
 def _may_stand(status: str, record: RecordedEvent) -> bool:
     kind, event = record.type, record.event
     if status == "new":
-        return kind in ("run.queued", "run.imported")
-    if status == "imported":
+        return kind in ("run.queued", "run.imported", "run.opened")
+    if status in UNOWNED:
         return kind not in STATUS_AFTER
     if status in TERMINAL:
         return kind in _AFTER_END or kind not in e.registered() or kind.startswith("x.")

@@ -4,8 +4,9 @@
 all that the log knows by now, whoever said it. A call *may have happened* if it was started, isn't repeatable, and
 nobody has said that it didn't: a failure proves nothing. Args and results are held by reference (seq).
 
-Bounded: the calls of the open step and of failed ones, every call that is open or unresolved, and the last ones that
-are settled; of the rest, counts.
+Bounded: the calls of the open step and of the last ones that failed, every call that is open or unresolved, and the
+last ones that are settled; of the rest, counts. A step that failed before these tells its calls again when it is
+entered.
 """
 
 from __future__ import annotations
@@ -139,16 +140,17 @@ class Counts:
 class Calls:
     """The calls of a run; see the module.
 
-    `step` is the id of the open step, "" if there is none. A run that is `imported` never goes on.
+    `step` is the id of the open step, "" if there is none. From a run that is `unowned` nothing is ever sent again, so
+    that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 8
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
     models: Counts = field(default_factory=Counts)
     step: str = ""
-    imported: bool = False
+    unowned: bool = False
     _kept: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]], compare=False, repr=False)
     _taken: dict[str, None] = field(default_factory=dict[str, None], compare=False, repr=False)
 
@@ -210,9 +212,9 @@ class Calls:
 
     # Folding.
 
-    def on_imported(self, _: RecordedEvent, __: e.RunImported) -> None:
+    def on_unowned(self, _: RecordedEvent, __: e.RunImported | e.RunOpened) -> None:
         """Note that nothing will be sent again from this run."""
-        self.imported = True
+        self.unowned = True
 
     def on_step_started(self, _: RecordedEvent, event: e.StepStarted) -> None:
         """Note the step that the next calls belong to."""
@@ -238,7 +240,7 @@ class Calls:
         call.args_seq = call.args_seq or record.seq
         if isinstance(event, e.ModelStarted):
             call.place = event.place or 0
-        if call.policy not in REPEATABLE:
+        if call.policy not in REPEATABLE and not self.unowned:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
             if not call.maybe:
                 call.key_since = record.at
@@ -285,7 +287,7 @@ class Calls:
         else:
             call.ended = max(call.ended, event.attempt)
         self._index(event.call_id, call)
-        if self.imported or not call.step:
+        if self.unowned or not call.step:
             self._settle(event.call_id, call)
 
     def on_resolved(self, record: RecordedEvent, event: e.ToolResolved) -> None:
@@ -335,7 +337,7 @@ class Calls:
 
     def _settle(self, call_id: str, call: Call) -> None:
         """Forget a call that nobody will ask for again: of what is known for sure only the counts stay."""
-        if call.status != "open" and (self.imported or not call.remembered):
+        if call.status != "open" and (self.unowned or not call.remembered):
             self._drop(call_id, call)
 
     def _drop(self, call_id: str, call: Call) -> None:
@@ -386,6 +388,40 @@ class Calls:
             call.forget(sent)
         self.step = ""
 
+    def recallable(self, step: str) -> dict[str, dict[str, Any]]:
+        """Return what a step.started can tell again of the calls of a failed step, by id; see `let_go`.
+
+        These are the calls of which nobody can say any more what became of them. Their history is over, so what is
+        known of them is all.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for call_id, call in self.of_step(step).items():
+            if not (call.remembered or call.denied):
+                told = {name: value for name, default in _RECALLED.items() if (value := getattr(call, name)) != default}
+                if call.maybe:
+                    told["maybe"] = list(call.maybe)
+                status = call.status if call.status in ("new", "completed") else "failed"
+                found[call_id] = told | {"tool": call.tool, "policy": call.policy, "status": status}
+        return found
+
+    def let_go(self, step: str) -> None:
+        """Forget the calls of a step that has failed long ago; one that has no end isn't in flight any more."""
+        for call_id in self.recallable(step):
+            call = self.known[call_id]
+            if call.status == "open":
+                self._end(call, "failed", call.value_seq)
+            self._drop(call_id, call)
+
+    def recall(self, step: str, calls: dict[str, dict[str, Any]]) -> None:
+        """Know calls of a step again."""
+        for call_id, call in calls.items():
+            if call_id not in self.known:
+                known: dict[str, Any] = {name: value for name, value in call.items() if name in Call.__slots__}
+                known["maybe"] = list(call.get("maybe", ()))  # the event keeps its own
+                known["step"] = step
+                self.known[call_id] = Call(**known)
+                self._index(call_id, self.known[call_id])
+
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""
         known = {
@@ -396,7 +432,7 @@ class Calls:
             "tools": self.tools.dump(),
             "models": self.models.dump(),
             "step": self.step,
-            "imported": self.imported,
+            "unowned": self.unowned,
         }
 
     @classmethod
@@ -407,7 +443,7 @@ class Calls:
             Counts(**data["tools"]),
             Counts(**data["models"]),
             data["step"],
-            data["imported"],
+            data["unowned"],
         )
 
 
@@ -420,6 +456,13 @@ def inherited(known: dict[str, Call], step: str) -> Calls:
         counts.completed += call.status in ("completed", "new")
         counts.failed += call.status in ("failed", "unknown")
     return new
+
+
+_RECALLED: Final[Mapping[str, Any]] = {
+    "read_only": False, "on_unknown": "ask", "own_key": False, "unusable": False, "attempt": 0, "ended": 0, "place": 0,
+    "maybe": [], "value_seq": 0, "args_seq": 0, "began": 0, "latest": 0, "started_at": "", "taken": "", "taken_seq": 0,
+}  # fmt: skip
+"""What a step.started can tell again of a call, with what each is by default; see `log/shapes.py`, RECALLED."""
 
 
 def _call(event: AnyStart) -> Call:
@@ -447,7 +490,8 @@ def _tighten(call: Call, event: e.ToolStarted) -> None:
 
 
 HANDLERS: Final[Mapping[type[Event], Any]] = {
-    e.RunImported: Calls.on_imported,
+    e.RunImported: Calls.on_unowned,
+    e.RunOpened: Calls.on_unowned,
     e.StepStarted: Calls.on_step_started,
     e.ModelStarted: Calls.on_started,
     e.ToolStarted: Calls.on_started,

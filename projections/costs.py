@@ -30,12 +30,12 @@ def add(left: str, right: str) -> str:
 class Costs:
     """The cost ledger of a run; see the module.
 
-    `lines` are {model: {completed|failed|lost: {calls, input, output, cache_read, cache_write, reasoning,
+    `lines` are {model: {completed|failed|lost|recorded: {calls, input, output, cache_read, cache_write, reasoning,
     without_usage, unpriced}}}: tokens, and how many calls told no usage or no cost. `money` is {currency: {source:
-    amount}}.
+    amount}}. A tool that told its tokens has the line `tool:NAME`; `recorded` are tokens told beside the calls.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict[str, dict[str, dict[str, int]]])
     money: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
@@ -46,8 +46,7 @@ class Costs:
         if event.usage is None:
             line["without_usage"] += 1
         else:
-            for name in TOKENS:
-                line[name] = min(line[name] + event.usage.get(name, 0), int_max)
+            _count(line, event.usage)
         if event.cost is None:
             line["unpriced"] += 1
         else:
@@ -62,15 +61,26 @@ class Costs:
         line["without_usage"] += 1
         line["unpriced"] += 1
 
-    def _line(self, model: str, outcome: str) -> dict[str, int]:
+    def on_tool(self, tool: str, event: e.ToolCompleted | e.ToolFailed) -> None:
+        """Add what a call of a tool has told of its tokens and its price; most tell nothing, and cost nothing."""
+        if event.usage is not None:
+            _count(
+                self._line(f"tool:{tool}", "completed" if isinstance(event, e.ToolCompleted) else "failed"), event.usage
+            )
+        if event.cost is not None:
+            self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
+
+    def _line(self, model: str, outcome: str, *, calls: int = 1) -> dict[str, int]:
         if model not in self.lines and len(self.lines) >= models_max:
             model = OTHERS
         line = self.lines.setdefault(model, {}).setdefault(outcome, _empty())
-        line["calls"] += 1
+        line["calls"] += calls
         return line
 
     def on_money(self, _: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
-        """Add money beside the calls, or a correction."""
+        """Add money beside the calls, and tokens if it tells any; or a correction."""
+        if isinstance(event, e.CostRecorded) and event.usage is not None:
+            _count(self._line(event.model or "unknown", "recorded", calls=0), event.usage)
         self._add(event.currency, event.source, event.amount)
 
     def _add(self, currency: str, source: str, amount: str) -> None:
@@ -86,7 +96,8 @@ class Costs:
         """
         total: dict[str, dict[str, int]] = {}
         for model, outcomes in sorted(self.lines.items()):
-            told = [line for line in outcomes.values() if line["calls"] > line["without_usage"]]
+            lines = outcomes.items()
+            told = [line for outcome, line in lines if line["calls"] > line["without_usage"] or outcome == "recorded"]
             if told:
                 total[model] = {name: sum(line[name] for line in told) for name in TOKENS[:4]}
         return total
@@ -115,6 +126,11 @@ class Costs:
     def load(cls, data: dict[str, Any]) -> Costs:
         """Return the ledger that `dump` made this value of."""
         return cls(data["lines"], data["money"])
+
+
+def _count(line: dict[str, int], usage: Mapping[str, Any]) -> None:
+    for name in TOKENS:
+        line[name] = min(line[name] + usage.get(name, 0), int_max)
 
 
 def _empty() -> dict[str, int]:

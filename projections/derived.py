@@ -54,6 +54,7 @@ class Derived:
     def newest(self) -> tuple[str, str] | None:
         """Return (scope, run id), if the run's first event made it the newest of its line; else None.
 
-        An imported run has no line.
+        A run that nobody owns has no line.
         """
-        return None if self.state.status.status in ("new", "imported") else (self.head.scope, self.head.run_id)
+        status = self.state.status
+        return None if status.unowned or status.status == "new" else (self.head.scope, self.head.run_id)

@@ -40,9 +40,9 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
 
     `args_at(seq)` returns the args of the tool.started there; a seq of 0 and below counts back in the run's base.
 
-    An imported run has no rows: nothing is ever sent again from it.
+    A run that nobody owns has no rows: nothing is ever sent again from it.
     """
-    if record.type not in INDEXED or state.status.status == "imported":
+    if record.type not in INDEXED or state.status.unowned:
         state.apply(record)
         return
     event = record.event

@@ -20,8 +20,10 @@ from runjournal.log import events as e
 from runjournal.log.authority import CallFacts
 from runjournal.log.base import Event, NewerEvent, RecordedEvent, UnreadableEvent, upcasters
 from runjournal.log.errors import InvalidArgument, Unfoldable
+from runjournal.log.limits import failed_steps_max, recalled_max
 
 from . import approvals, calls, costs, inbox, memory, plan, prompt, status, steps, transcript
+from .transcript import Stretch
 
 P = TypeVar("P", bound="Projection")
 
@@ -122,6 +124,8 @@ class RunState:
     calls: calls.Calls = field(default_factory=calls.Calls)
     approvals: approvals.Approvals = field(default_factory=approvals.Approvals)
     inbox: inbox.Inbox = field(default_factory=inbox.Inbox)
+    held: str = field(default="", compare=False)
+    """The id of a step that this state doesn't let go of; it is in no dump."""
 
     # Reading.
 
@@ -138,6 +142,10 @@ class RunState:
         """Return whether a question is still to be answered, for the guarded append."""
         question = self.approvals.known.get(approval_id)
         return question is not None and question.decision is None
+
+    def goes_on(self, role: str, message_id: str) -> bool:
+        """Return whether a message with this id would continue the last one of its role, for the guarded append."""
+        return self.transcript.view.last_ids.get(role) == message_id
 
     @property
     def between_steps(self) -> bool:
@@ -193,10 +201,18 @@ class RunState:
                 apply(record)
         return self
 
-    def on_step_started(self, _: RecordedEvent, __: e.StepStarted) -> None:
+    def count_messages(self, run_id: str, seq: int, digest: str, at: str, stretch: Stretch) -> None:
+        """Fold in a stretch of messages, of which the last is the event `seq`, at once."""
+        self.transcript.view.add_stretch(stretch, self.offset, seq, digest)
+        self.run_id, self.seq, self.hash, self.at = run_id, seq, digest, at
+
+    def on_step_started(self, _: RecordedEvent, event: e.StepStarted) -> None:
         """Begin a step: what it does to the context is uncommitted from here on."""
         for context in (self.transcript, self.memory, self.plan):
             context.begin()
+        if event.recalled is not None:
+            self.calls.recall(event.id, event.recalled["calls"])
+            self.approvals.recall(event.id, event.recalled["questions"])
 
     def on_step_completed(self, record: RecordedEvent, event: e.StepCompleted) -> None:
         """Commit what the step did to the context."""
@@ -218,12 +234,41 @@ class RunState:
             context.drop()
         self.calls.fail_step()
         self.steps.on_failed(record, event)
+        self._let_go()
         self.status.progress(proven=not event.left)
+
+    def _let_go(self) -> None:
+        """Forget what is known of the steps that failed before the last `failed_steps_max` ones.
+
+        A step.started that enters one of them again tells it: `recallable`. A step of more than that can tell stays.
+        """
+        attempts = self.steps.attempts
+        over = len(attempts) - failed_steps_max
+        for step in list(attempts) if over > 0 else ():
+            if over <= 0:
+                break
+            told = self.recallable(step)
+            if step not in (self.held, self.steps.redo) and sum(map(len, told.values())) <= recalled_max:
+                del attempts[step]
+                self.calls.let_go(step)
+                self.approvals.let_go(step)
+                self.steps.let_go += 1
+                over -= 1
+
+    def recallable(self, step: str) -> dict[str, dict[str, Any]]:
+        """Return what a step.started can tell again of a failed step, as its `recalled` holds it."""
+        return {"calls": self.calls.recallable(step), "questions": self.approvals.recallable(step)}
 
     def on_model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
         """Add the cost of a model call to the model of that call."""
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
+
+    def on_tool_ended(self, _: RecordedEvent, event: e.ToolCompleted | e.ToolFailed) -> None:
+        """Add what a call of a tool has told of its cost."""
+        if event.usage is not None or event.cost is not None:
+            call = self.calls.known.get(event.call_id)
+            self.costs.on_tool(call.tool if call else "unknown", event)
 
     def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
         """Count the attempt before as lost, if it has no end when the next one starts."""
@@ -249,7 +294,8 @@ class RunState:
         base = RunState.load(self.dump())
         place = self.offset + self.seq
         kept = {key: call for key, call in base.calls.known.items() if call.kept} if link == "restart" else {}
-        new = RunState(offset=place)
+        base.held = self.held
+        new = RunState(offset=place, held=self.held)
         if link == "restart":
             for call in kept.values():
                 call.forget()
@@ -271,6 +317,7 @@ class RunState:
         for context in (new.transcript, new.memory, new.plan):
             context.drop()
         new.steps.open, new.steps.redo, new.steps.failures = None, None, []
+        new.steps.cut = 0
         new.steps.attempts = dict(new.steps.settled)
         return new
 
@@ -340,6 +387,8 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.ModelStarted: RunState.on_model_started,
         e.ModelCompleted: RunState.on_model_ended,
         e.ModelFailed: RunState.on_model_ended,
+        e.ToolCompleted: RunState.on_tool_ended,
+        e.ToolFailed: RunState.on_tool_ended,
         e.ApprovalRequested: RunState.on_asked,
     }
     table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, RecordedEvent
-from runjournal.log.head import RECOVERIES, STATUS_AFTER, TERMINAL, sharper
+from runjournal.log.head import RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, sharper
 from runjournal.log.limits import stopped_codes_max
 
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
-    "new": frozenset({"queued", "imported"}),
+    "new": frozenset({"queued", "imported", "open"}),
     "queued": frozenset({"running", "waiting", "cancelled", "failed"}),
     "running": frozenset({"running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "queued"}),
     "waiting": frozenset({"running", "queued", "failed", "cancelled"}),
@@ -24,8 +24,9 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset[str](),
     "cancelled": frozenset[str](),
     "imported": frozenset[str](),
+    "open": frozenset[str](),
 }
-"""The arrows. running -> running is a step; an imported run stands alone."""
+"""The arrows. running -> running is a step; an imported run and an open one stand alone."""
 
 STANDSTILLS: Final = {"code": "stopped: the code differs", "recoveries": "stopped: it doesn't get on"}
 """Kinds of waits for which nothing comes but other code or a person's `resume`, each as it is shown to people."""
@@ -99,6 +100,11 @@ class Status:
         return self.status in TERMINAL
 
     @property
+    def unowned(self) -> bool:
+        """Return whether nobody ever owns the run: it happens elsewhere, and nothing of it is sent from here."""
+        return self.status in UNOWNED
+
+    @property
     def stands(self) -> str:
         """Return why the run waits though nothing will come: `code`, `recoveries`; "" if it doesn't."""
         return next((str(wait["kind"]) for wait in self.waits if wait["kind"] in STANDSTILLS), "")
@@ -115,6 +121,12 @@ class Status:
         """Note that the run happened elsewhere."""
         self.status, self.kind, self.title, self.scope = "imported", event.kind, event.title, record.run_id
         self.parent_run_id, self.path, self.queued_at = event.parent_run_id, event.path, record.at
+        self.private = record.private
+
+    def on_opened(self, record: RecordedEvent, event: e.RunOpened) -> None:
+        """Begin a run that nobody owns."""
+        self.status, self.kind, self.title, self.scope = "open", event.kind, event.title, record.run_id
+        self.tags, self.parent_run_id, self.queued_at = dict(event.tags or {}), event.parent_run_id, record.at
         self.private = record.private
 
     def on_claimed(self, record: RecordedEvent, event: e.RunClaimed) -> None:
@@ -194,6 +206,7 @@ Handler = Any  # a method of a fold that takes (record, event)
 HANDLERS: Final[Mapping[type[Event], Handler]] = {
     e.RunQueued: Status.on_queued,
     e.RunImported: Status.on_imported,
+    e.RunOpened: Status.on_opened,
     e.RunClaimed: Status.on_claimed,
     e.RunRequeued: Status.on_requeued,
     e.RunWaiting: Status.on_waiting,

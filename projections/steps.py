@@ -1,6 +1,7 @@
 """The steps of a run: the open one, its attempts and entries, the failures nobody has got past, and what is done.
 
-Bounded: of completed steps the last `steps_recent_max` are kept, the rest is in the table step_ends.
+Bounded: of completed steps the last `steps_recent_max` are kept, of failed ones the last `failed_steps_max`; the rest
+is in the table step_ends and in the log.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Final
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.head import RECOVERIES
-from runjournal.log.limits import steps_recent_max
+from runjournal.log.limits import failed_steps_max, steps_recent_max
 
 
 @dataclass(slots=True)
@@ -46,15 +47,17 @@ class Steps:
 
     `recent` holds [id, index, attempts, entries, place of its end] of the last completed steps, oldest first.
     `completed_count` counts those of this run alone, `failed_count` those of the runs that it goes on from, too.
-    `failures` are [place, step id, attempt, kind, error] since a step last completed, but for those that left the
-    agent. `attempts` says how often each step that isn't complete has failed, `settled` the same when a step last
-    completed. `uses` says how often each repeated name has completed. `redo` is the step that failed last, if none was
-    started since. `spent` is each `do` without a key that sent something. `last_done` is the place where a step last
-    completed. `anew` is [step id, attempt, from, to] of each step whose failure left the agent: its failures between
-    the two places, and those of this attempt or later, are not told again.
+    `failures` are the last [place, step id, attempt, kind, error] since a step last completed, but for those that left
+    the agent. `attempts` says how often each step that isn't complete has failed, those that failed last at its end;
+    `settled` the same when a step last completed. `let_go` counts the steps that have left `attempts`. `uses` says how
+    often each repeated name has completed. `redo` is the step that failed last, if none was started since. `spent` is
+    each `do` without a key that sent something. `last_done` is the place where a step last completed. `anew` is [step
+    id, attempt, from, to] of each step whose failure left the agent: its failures between the two places, and those of
+    this attempt or later, are not told again. `cut` is the place of the newest failure since a step last completed that
+    `failures` has no more.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     last_index: int = -1
     open: OpenStep | None = None
@@ -69,6 +72,8 @@ class Steps:
     spent: list[str] = field(default_factory=list[str])
     last_done: int = 0
     anew: list[list[Any]] = field(default_factory=list[list[Any]])
+    let_go: int = 0
+    cut: int = 0
 
     @property
     def next_index(self) -> int:
@@ -102,7 +107,7 @@ class Steps:
         step = self.open
         if step is None:
             return
-        self.open, self.redo, self.failures, self.last_done = None, None, [], record.seq
+        self.open, self.redo, self.failures, self.cut, self.last_done = None, None, [], 0, record.seq
         self.completed_count += 1
         self.recent.append([step.id, step.index, step.attempt, step.entry, record.seq])
         del self.recent[:-steps_recent_max]
@@ -118,9 +123,11 @@ class Steps:
             return
         self.open, self.redo = None, step.id
         self.failed_count += 1
-        self.attempts[step.id] = self.attempts.get(step.id, 0) + 1
+        self.attempts[step.id] = max(step.attempt, self.attempts.pop(step.id, 0) + 1)
         error = {name: value for name, value in event.error.items() if name != "traceback"}
         self.failures.append([record.seq, step.id, step.attempt, step.kind, error | {"transient": event.transient}])
+        if len(self.failures) > failed_steps_max:
+            self.cut = self.failures.pop(0)[0]
         if event.left:
             self.try_anew([[step.id, step.attempt]], record.seq + 1)
 
@@ -145,6 +152,12 @@ class Steps:
             step == again and place < upto and (place > since or attempt >= least)
             for again, least, since, upto in self.anew
         )
+
+    def may_be_told(self, step: str, attempt: int, place: int, *, repeats: bool) -> bool:
+        """Return whether a failure of a step, at a place, is one that the agent may have handled."""
+        if place > self.cut and place > self.last_done:
+            return any(failure[0] == place and failure[1] == step for failure in self.failures)
+        return (place > self.last_done or not repeats) and not self.tried_anew(step, attempt, place)
 
     def on_signal_taken(self, _: RecordedEvent, event: e.SignalTaken) -> None:
         """Note what the open step has seen in the inbox."""

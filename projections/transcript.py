@@ -43,6 +43,23 @@ class Extent:
         self.count += 1
         self.roles[role] = self.roles.get(role, 0) + 1
 
+    def add_stretch(self, stretch: Stretch, offset: int, last_seq: int, digest: str) -> None:
+        """Count the messages of a stretch, whose last one stands at `last_seq`."""
+        self.first_seq = self.first_seq or offset + stretch.first_seq
+        self.last_seq, self.digest = offset + last_seq, digest
+        for role, count in stretch.roles.items():
+            self.last_ids.pop(role, None)
+            self.count += count
+            self.roles[role] = self.roles.get(role, 0) + count
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Messages one behind the other, none of which continues another: the seq of the first, and counts by role."""
+
+    first_seq: int
+    roles: dict[str, int] = field(default_factory=dict[str, int])
+
 
 @dataclass(slots=True)
 class Transcript:

@@ -14,10 +14,11 @@ from mutating import Mutant
 
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
+LET_GO = "let_go"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
-TURN, CHECK = "turn", "code_check"
+TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
 # Where both drivers share a rule, it is broken for one of them.
@@ -71,8 +72,8 @@ TWINS: Final = (
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
-        "(event.model, event.request_shape) == (target.name, asked.shape)",
-        "event.model == target.name",
+        "alike(self.core, call, asked)",
+        "True",
     ),
     Mutant(
         "a request that fits none is asked anew",
@@ -89,14 +90,14 @@ TWINS: Final = (
     Mutant(
         "a second try is begun anew",
         "Caller._in_place",
-        "alike and key not in entry.asked",
-        "alike and key not in entry.asked and not call.tries",
+        "key not in entry.asked",
+        "key not in entry.asked and not call.tries",
     ),
     Mutant(
         "a second try of two attempts is begun anew",
         "Caller._in_place",
-        "alike and key not in entry.asked",
-        'alike and key not in entry.asked and not (call.tries and call.status != "open")',
+        "key not in entry.asked",
+        'key not in entry.asked and not (call.tries and call.status != "open")',
     ),
     Mutant(
         "answers go by the order of their ends",
@@ -496,10 +497,23 @@ TWINS: Final = (
         "asked.step == mine[0]",
     ),
     # Failures of steps.
-    Mutant("handled failures are forgotten", "Lineage.failures", 'end.kind != "repeat"', "False"),
-    Mutant("handled failures of a block are forgotten", "Lineage.failures", 'end.kind != "repeat"', 'end.kind == "do"'),
+    Mutant("handled failures are forgotten", "Lineage.failures", 'end.kind == "repeat"', "True"),
+    Mutant("handled failures of a block are forgotten", "Lineage.failures", 'end.kind == "repeat"', 'end.kind != "do"'),
     Mutant(
-        "failures since the last completed step are not told", "Lineage.failures", "at in current or handled", "handled"
+        "failures since the last completed step are not told",
+        "Steps.may_be_told",
+        "any(failure[0] == place and failure[1] == step for failure in self.failures)",
+        "False",
+    ),
+    Mutant("a failure that left `failures` is told no more", "Steps.may_be_told", "place > self.cut and", "", LET_GO),
+    Mutant("a step that failed long ago is entered with nothing", "Lineage.recall", "not steps.let_go", "True", LET_GO),
+    Mutant("the state lets go of no failed step", "RunState._let_go", "over > 0", "False", LET_GO),
+    Mutant(
+        "answers to a step that failed long ago are forgotten",
+        "RunState.on_step_started",
+        'self.approvals.recall(event.id, event.recalled["questions"])',
+        "pass",
+        LET_GO,
     ),
     Mutant("a failure is known by what the log has by now", "Core.commit", "records[-1].seq", "self.state.seq"),
     Mutant("a no is a failure like any other", "step_failure", 'kind == "rejected"', "False"),
@@ -555,7 +569,7 @@ TWINS: Final = (
     # Links.
     Mutant("a restart forgets what is unresolved", "RunState.derive", 'new.calls = calls.inherited(kept, "")', ""),
     Mutant("any run may be retried at any time", "_Append._check_line", "base is None or base != last or", ""),
-    Mutant("a base and a run number their events alike", "RunState.derive", "RunState(offset=place)", "RunState()"),
+    Mutant("a base and a run number their events alike", "RunState.derive", "offset=place,", ""),
     Mutant(
         "a retry takes an open step for a failed one",
         "RunState.derive",
@@ -801,8 +815,8 @@ OURS: Final = (
     Mutant(
         "edited args of a turn are dropped",
         "AgentTurn._made",
-        "self.verbs.call(tool, edited)",
-        "self.verbs.call(tool, args)",
+        "self.verbs.call(tool, edited, wanted.id)",
+        "self.verbs.call(tool, args, wanted.id)",
         TURN,
     ),
     Mutant("a cut call of an answer is made", "_cut", "found[-1]._replace(wrong=CUT_OFF)", "found[-1]", TURN),
@@ -894,7 +908,7 @@ OURS: Final = (
     Mutant(
         "attempts are counted in one process",
         "StepControl.begin",
-        "steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1",
+        "steps.open.attempt if steps.open else (failed or steps.attempts.get(step_id, 0)) + 1",
         "1",
     ),
     Mutant(
@@ -1655,6 +1669,10 @@ APPENDS: Final = (
         "alone",
     ),
     Mutant("a chain isn't worked out", "verified", "link != stored", "False", "codec"),
+    Mutant(
+        "a message that continues one is counted as a plain one", "_parsed", "data.keys() == _FIELDS and", "", "skim"
+    ),
+    Mutant("a stretch of messages is counted twice", "fold_rows", "count()\nroles = {}", "count()", "skim"),
     Mutant("an event that was changed is sound", "ChainAudit.feed", "digest not in hashes", "False", "audit"),
     Mutant("an unknown field is a fault", "_tolerant", "not unknown", "True", "newer_fields"),
     Mutant(
@@ -1667,9 +1685,55 @@ APPENDS: Final = (
     ),
 )
 
+FIELDS: Final = (
+    # Runs that nobody owns, and runs from elsewhere.
+    Mutant(
+        "a message of an open run is continued",
+        "_may_record",
+        "not scene.facts().goes_on(event.role, message)",
+        "True",
+        OPENED,
+    ),
+    Mutant("anything is recorded into an open run", "_may_record", "event.TYPE not in _RECORDED", "False", OPENED),
+    Mutant("people are asked of an open run's calls", "Calls.on_started", "and not self.unowned", "", OPENED),
+    Mutant("an open run is the newest of a line", "Derived.newest", "status.unowned or", "", OPENED),
+    Mutant(
+        "anybody writes into an imported run",
+        "_Append._write",
+        "not self.batch.epoch and self.batch.imported is None",
+        "False",
+        OPENED,
+    ),
+    # What a model is asked, on record.
+    Mutant("each request is stored whole", "AskedRequest.recorded", "kept.items is items", "False", GROWING),
+    Mutant(
+        "what was mended is stored as it was", "AskedList.follow", "min(self.stable, count)", "self.stable", GROWING
+    ),
+    Mutant(
+        "another process's requests are stored again",
+        "AskedRequests.asked",
+        "(before := self._newest(model)) is not None",
+        "False",
+        GROWING,
+    ),
+    # Types of users' own.
+    Mutant("a type of one's own is always durable", "is_durable", "and event.DURABLE", "", OWN),
+    Mutant("a fork forgets its own types", "own_records", "[:-1]", "[:0]", OWN),
+    Mutant(
+        "tokens of a tool cost nothing", "RunState.on_tool_ended", "event.usage is not None or", "", "told_of_calls"
+    ),
+    Mutant("a changed request is given back", "rebuilt", "request_hash(whole) != event.request_hash", "False", GROWING),
+)
+
 ERASING: Final = (
     # Private runs.
-    Mutant("a run goes on from an erased one", "of_run", "check_there(tx, other,", "str(", "erasing"),
+    Mutant(
+        "a run goes on from an erased one",
+        "of_run",
+        'check_there(tx, other, f"what {run_id} would go on from")',
+        "pass",
+        "erasing",
+    ),
     Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
     Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
     Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),
@@ -1677,8 +1741,8 @@ ERASING: Final = (
     Mutant(
         "a title is in the row of a private run",
         "advance",
-        "None if record.private else event.title",
-        "event.title",
+        "title=None if record.private else event.title, tags=tags_json(event.tags), scope=event.scope",
+        "title=event.title, tags=tags_json(event.tags), scope=event.scope",
         "erasing",
     ),
     Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
@@ -1705,4 +1769,4 @@ ERASING: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + ERASING
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING

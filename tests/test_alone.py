@@ -163,7 +163,7 @@ def test_a_cancel_between_two_events(tmp_path: Path, here: bool) -> None:
     with owned(tmp_path / "runs.db", NOTE) as journal, opened(tmp_path / "runs.db") as other:
         (journal if here else other).append(R, [e.RunCancelRequested("enough", "now")])
         with pytest.raises(CancelRequested):
-            journal.append(R, [e.ModelStarted("c", "m", "a" * 64, "b" * 64, 1)], epoch=1)
+            journal.append(R, [e.ModelStarted("c", "m", "a" * 64, 1)], epoch=1)
         assert 5 == journal.append(R, [NOTE], epoch=1)[0].seq
         assert ["INSERT INTO events"] == statements(journal, lambda: journal.append(R, [NOTE], epoch=1))
 
@@ -188,9 +188,9 @@ def test_a_refusal_on_what_is_known_here_is_none_yet(tmp_path: Path) -> None:
     """What this journal would refuse, and the store's own log allows, is appended: the long way decides."""
     step = e.StepStarted(index=0, id="a", name="a", kind="once", entry=1, attempt=1)
     with owned(tmp_path / "runs.db", step) as journal, opened(tmp_path / "runs.db") as other:
-        first = e.ModelStarted("c", "m", "a" * 64, "b" * 64, 1)
+        first = e.ModelStarted("c", "m", "a" * 64, 1)
         other.append(R, [first, e.ModelFailed("c", 1, {"type": "T", "message": "m"}, transient=True)], epoch=1)
-        assert 6 == journal.append(R, [e.ModelStarted("c", "m", "a" * 64, "b" * 64, 2)], epoch=1)[0].seq
+        assert 6 == journal.append(R, [e.ModelStarted("c", "m", "a" * 64, 2)], epoch=1)[0].seq
 
 
 def test_a_batch_again(path: Any) -> None:

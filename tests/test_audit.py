@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import orjson
 import pytest
@@ -16,11 +17,12 @@ from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import BlobRef
-from runjournal.log.chain import GENESIS, NewRow, event_hash
+from runjournal.log.chain import GENESIS, NewRow, RawRow, event_hash
 from runjournal.log.clock import FakeClock, timestamp
 from runjournal.log.codec import decode, digest_of, draft, linked
 from runjournal.log.errors import CorruptLog, RunNotFound
 from runjournal.log.memory import MemoryStore
+from runjournal.log.private_values import no_key
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown, Write
 from runjournal.looking.audit import audit_run, audit_store, verify_run, verify_store
@@ -65,7 +67,7 @@ def tool(key="pay", *, policy="unsafe", attempt=1):
 
 
 def model(key="ask", *, attempt=1):
-    return e.ModelStarted(key, "some-model", "hash", "shape", attempt)
+    return e.ModelStarted(key, "some-model", "hash", attempt)
 
 
 def tool_done(key="pay", *, attempt=1):
@@ -437,7 +439,7 @@ class Tampered(MemoryStore):
     def read(self, run_id, after=0, upto=None, *, types=None):
         for row in self.read_raw(run_id, after, upto):
             if types is None or row[2] in types:
-                yield decode(run_id, *row)
+                yield decode(run_id, *cast("RawRow", row), no_key)
 
     def relink(self):
         """Make the chain whole again, head included, so that only the content is wrong."""

@@ -19,6 +19,7 @@ from runjournal.log.clock import FakeClock
 from runjournal.log.codec import decode, loads
 from runjournal.log.errors import CorruptLog, NotAStore, Unfoldable
 from runjournal.log.limits import json_depth_max
+from runjournal.log.private_values import no_key
 from runjournal.log.store import RowWarning
 from runjournal.looking.audit import audit_store
 
@@ -210,7 +211,7 @@ def test_depth_that_is_allowed() -> None:
     """What `dumps` lets in is read; one level more isn't, in an event and in a value that is held out of line."""
     head = b'{"v":1,"at":"2026-01-01T00:00:00.000000Z","by":"x","epoch":0,"step":null,"data":{"a":'
     for levels, fine in ((json_depth_max - 1, True), (json_depth_max, False)):
-        record = decode("r", 1, 1, "x.theirs", head + b"[" * levels + b"]" * levels + b"}}", GENESIS)
+        record = decode("r", 1, 1, "x.theirs", head + b"[" * levels + b"]" * levels + b"}}", GENESIS, no_key)
         assert fine is (type(record.event).__name__ == "UnknownEvent")
     assert nested(json_depth_max) == loads(orjson.dumps(nested(json_depth_max)))
     with pytest.raises(ValueError, match="json_depth_max"):

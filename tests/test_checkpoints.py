@@ -81,7 +81,7 @@ def told(journal, *events):
 STORY = (
     e.PromptPinned("f" * 64, {"identity": "1" * 64}, "You are"),
     step(0, "load"), e.MessageAppended("user", "hi"), e.MessageAppended("assistant", "ho"), e.MemorySet("k", {"v": 1}),
-    e.ModelStarted("m", "gpt", "h", "s", 1),
+    e.ModelStarted("m", "gpt", "h", 1),
     e.ModelCompleted("m", 1, "ho", USAGE, {"amount": "0.0125", "currency": "USD", "source": "reported"}),
     e.StepCompleted(0),
     step(1, "sum"), e.StepFailed(1, ERROR, transient=True),

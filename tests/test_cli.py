@@ -48,7 +48,7 @@ def fill(path):
         journal.append(
             "alpha-1",
             [
-                e.ModelStarted(call_id="m1", model="claude", request_hash="h", request_shape="s", attempt=1),
+                e.ModelStarted(call_id="m1", model="claude", request_hash="h", attempt=1),
                 e.ModelCompleted(
                     call_id="m1", attempt=1, response={},
                     cost={"amount": "0.5", "currency": "USD", "source": "reported"},

@@ -64,7 +64,7 @@ def fill(journal):
     write.add(
         "parent",
         e.StepStarted(0, "load", "load", "once", 1, 1),
-        e.ModelStarted("m1", "claude", "h", "s", 1),
+        e.ModelStarted("m1", "claude", "h", 1),
         e.ModelCompleted("m1", 1, {}, USAGE, COST),
         tool("c1", HOSTILE, policy="idempotent"),
         e.ToolFailed("c1", 1, ERROR, transient=False),

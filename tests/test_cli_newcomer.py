@@ -28,7 +28,7 @@ def imported(kind="claude-code", parent=None):
 def asked(call_id, tokens, cost=None):
     usage = {"input": tokens, "output": 0, "cache_read": 0, "cache_write": 0}
     spent = {"amount": cost, "currency": "USD", "source": "reported"} if cost else None
-    return [e.ModelStarted(call_id, "claude", "h", "s", 1), e.ModelCompleted(call_id, 1, {}, usage, spent)]
+    return [e.ModelStarted(call_id, "claude", "h", 1), e.ModelCompleted(call_id, 1, {}, usage, spent)]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def db(tmp_path):
     path = str(tmp_path / "s.db")
     with Journal.open(path, by="import:t") as journal:
         send = e.ToolStarted("c1", "send", ARGS, "unsafe", read_only=False, on_unknown="ask", attempt=1)
-        opened = e.ModelStarted("m2", "claude", "h", "s", 1)
+        opened = e.ModelStarted("m2", "claude", "h", 1)
         journal.append(SESSION, [imported(), *asked("m1", 1000, "0.10"), send, opened])
         journal.append(AGENT, [imported("claude-code.sub-agent", SESSION), *asked("m1", 2000, "0.250")])
         journal.append(DEEP, [imported("claude-code.sub-agent", AGENT), *asked("m1", 400)])
@@ -127,7 +127,7 @@ def test_many_sub_agents_are_not_all_read(db, monkeypatch):
 def test_calls_that_cost_nothing_lack_no_price(tmp_path):
     """What Claude Code has made up itself isn't among the calls without a price."""
     path = str(tmp_path / "s.db")
-    made_up = [e.ModelStarted("m9", "<synthetic>", "h", "s", 1), e.ModelCompleted("m9", 1, {})]
+    made_up = [e.ModelStarted("m9", "<synthetic>", "h", 1), e.ModelCompleted("m9", 1, {})]
     with Journal.open(path, by="import:t") as journal:
         journal.append("r", [imported(), *asked("m1", 10), *made_up])
     assert "  1 call without a price\n" in run(path, "show", "r").stdout
@@ -153,7 +153,7 @@ def test_open_model_calls_are_in_flight(db):
     assert "--calls --models" in shown
     assert ["send", "claude"] == [each["tool"] for each in loaded(db, "show", SESSION)["open_calls"]]
     assert 2 == next(each["in_flight"] for each in loaded(db, "ls") if each["run_id"] == SESSION)
-    (found,) = (each for each in loaded(db, "audit", SESSION) if each["code"] == "call_open")
+    _, found = (each for each in loaded(db, "audit", SESSION) if each["code"] == "call_open")
     assert found["next"].endswith(f"show {SESSION} --calls --models")
 
 

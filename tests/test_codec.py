@@ -26,6 +26,7 @@ from runjournal.log.chain import GENESIS, event_hash, verified
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import CorruptLog, InvalidArgument, TooLarge, Unstorable
 from runjournal.log.limits import inline_value_bytes_max, int_max, int_min, json_depth_max
+from runjournal.log.private_values import no_key
 from runjournal.testing import generate, strategies
 
 AT = "2026-11-29T13:28:05.123456Z"
@@ -69,7 +70,7 @@ def body_of(event, *, epoch=0, step=None, by="w"):
 
 def back(event, **place) -> Any:
     """The event as a reader gets it."""
-    return codec.decode("r", 1, 1, event.TYPE, body_of(event, **place), GENESIS).event
+    return codec.decode("r", 1, 1, event.TYPE, body_of(event, **place), GENESIS, no_key).event
 
 
 def note(value):
@@ -416,7 +417,7 @@ def test_equal_or_refused(value):
         made = body_of(note(value))
     except (Unstorable, InvalidArgument):
         return
-    stored: Any = codec.decode("r", 1, 1, "memory.set", made, GENESIS).event
+    stored: Any = codec.decode("r", 1, 1, "memory.set", made, GENESIS, no_key).event
     assert isinstance(value, e.BlobRef) or exact(value) == exact(stored.value)
     assert note(value) == stored
 
@@ -433,7 +434,7 @@ def test_fields_equal_or_refused(cls, rng, data):
         made = body_of(event)
     except (Unstorable, InvalidArgument, TooLarge):
         return
-    stored = codec.decode("r", 1, 1, cls.TYPE, made, GENESIS).event
+    stored = codec.decode("r", 1, 1, cls.TYPE, made, GENESIS, no_key).event
     assert event == stored
     assert exact(event) == exact(stored)
     assert repr(event) == repr(stored)
@@ -633,7 +634,7 @@ class Nullable(e.Event):
 
 def stored(event_type, v, data, **extra):
     envelope = {"v": v, "at": AT, "by": "w", "epoch": 0, "step": None} | extra | {"data": data}
-    return codec.decode("r", 1, 1, event_type, orjson.dumps(envelope), GENESIS).event
+    return codec.decode("r", 1, 1, event_type, orjson.dumps(envelope), GENESIS, no_key).event
 
 
 @pytest.mark.parametrize(
@@ -663,7 +664,7 @@ def test_old_versions_replay():
     with Journal.open("memory:", clock=FakeClock()) as journal:
         journal.append("r", [e.RunQueued("demo", None), Invoice("1", [])], expect=0)
         old = body_of(Invoice("1", [])).replace(b'"v":3', b'"v":1').replace(b'"number":"1","lines":[]', b'"no":1')
-        assert Invoice("1", [], note="upcast") == codec.decode("r", 2, 2, Invoice.TYPE, old, GENESIS).event
+        assert Invoice("1", [], note="upcast") == codec.decode("r", 2, 2, Invoice.TYPE, old, GENESIS, no_key).event
 
 
 @pytest.mark.parametrize("data", [{"number": "1", "lines": "boom"}, {"number": "1"}, {}])
@@ -704,7 +705,7 @@ def test_newer_version():
 def test_unreadable_body(body):
     """A body that is no event of its type is an UnreadableEvent that keeps the bytes, and its hash."""
     digest = by_hand("r", 1, "run.queued", GENESIS, body)
-    record = codec.decode("r", 1, 1, "run.queued", body, digest)
+    record = codec.decode("r", 1, 1, "run.queued", body, digest, no_key)
     assert isinstance(record.event, e.UnreadableEvent)
     assert (body, digest.hex()) == (record.event.body, record.hash)
 
@@ -716,7 +717,7 @@ def test_unreadable_body(body):
 def test_decode_never_raises(body):
     """Whatever bytes are stored, reading them gives a record."""
     digest = by_hand("r", 1, "run.queued", GENESIS, body)
-    assert digest.hex() == codec.decode("r", 1, 1, "run.queued", body, digest).hash
+    assert digest.hex() == codec.decode("r", 1, 1, "run.queued", body, digest, no_key).hash
 
 
 def test_register_wants_a_prefix():

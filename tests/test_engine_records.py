@@ -168,7 +168,7 @@ def test_a_keys_life_is_counted_from_the_first_attempt_that_may_have_happened() 
 
 def test_a_model_call_has_no_policy_of_tools() -> None:
     """A start of a tool under its id changes nothing."""
-    assert "model" == folded(e.ModelStarted("c", "m", "h", "s", 1), started("unsafe", 2)).policy
+    assert "model" == folded(e.ModelStarted("c", "m", "h", 1), started("unsafe", 2)).policy
 
 
 # ------------------------------------------------------------------------------ who says that nobody knows of a call

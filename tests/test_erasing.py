@@ -29,7 +29,7 @@ from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, MissingExtra, NotAllowed, RunNotFound
 from runjournal.log.hiding import hide
 from runjournal.log.limits import inline_value_bytes_max
-from runjournal.log.private_values import _places
+from runjournal.log.private_values import _places, no_key
 from runjournal.looking.audit import audit_store
 from runjournal.looking.doctor import doctor
 from runjournal.projections.state import RunState
@@ -44,6 +44,7 @@ PUBLIC = {
     "run.queued": "kind tags scope priority parent_run_id link base again budget not_before expires_at every "
     "code_version",
     "run.imported": "kind source tool sha256 tool_version parent_run_id",
+    "run.opened": "kind source tags parent_run_id",
     "run.claimed": "worker epoch lease_s host boot_id pid_ns pid pid_started resume code_version agent",
     "run.waiting": "for due_at",
     "run.retry_scheduled": "due_at attempt left",
@@ -57,13 +58,14 @@ PUBLIC = {
     "step.recorded": "index",
     "message.appended": "role message_id provider",
     "model.started": "call_id model attempt provider place",
-    "model.completed": "call_id attempt usage cost response_id finish_reason",
-    "model.failed": "call_id attempt transient again cut retry_at usage cost response_id",
+    "model.completed": "call_id attempt usage cost response_id finish_reason request_id response_model first_token_at",
+    "model.failed": "call_id attempt transient again cut retry_at usage cost response_id request_id "
+    "response_model first_token_at",
     "tool.started": "call_id tool policy read_only on_unknown attempt provider_call_id key_expires_at timeout_s "
     "key_born own_key",
     "tool.dispatched": "call_id",
-    "tool.completed": "call_id attempt cut replayed",
-    "tool.failed": "call_id attempt transient did_not_happen again cut retry_at lost settled",
+    "tool.completed": "call_id attempt cut replayed usage cost",
+    "tool.failed": "call_id attempt transient did_not_happen again cut retry_at lost settled usage cost",
     "tool.adopted": "call_id",
     "tool.resolved": "call_id attempt outcome late",
     "memory.set": "key",
@@ -76,7 +78,7 @@ PUBLIC = {
     "child.finished": "child_run_id status",
     "plan.updated": "task_id status",
     "context.compacted": "upto_seq",
-    "cost.recorded": "amount currency source call_id",
+    "cost.recorded": "amount currency source call_id model usage",
     "cost.repriced": "amount currency source call_id",
     "note.added": "code call_id",
 }
@@ -101,7 +103,8 @@ class Marks:
             for holder, key, _ in list(_places(data, path.split("."), [])):
                 if not (isinstance(holder[key], str) and re.fullmatch("[0-9a-f]{64}", holder[key])):
                     object_only = type(holder[key]) is dict and key not in event.BLOBS
-                    holder[key] = {"mark": self.mark()} if object_only else self.mark()
+                    marked = {"mark": self.mark()} if object_only or key == "request" else self.mark()
+                    holder[key] = {"rest": marked} if key == "request" else marked
         return event_of(type(event), data)
 
 
@@ -138,7 +141,7 @@ def test_no_private_text_is_in_what_is_stored(name):
         assert read.private
         if not draft.blobs:
             assert event == read.event
-        erased = codec.decode("r", 5, 5, name, body, GENESIS)
+        erased = codec.decode("r", 5, 5, name, body, GENESIS, no_key)
         assert BUILTIN[name] is type(erased.event)
         assert [] == [mark for mark in marks.made if mark in repr(erased.event)]
 

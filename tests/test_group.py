@@ -423,7 +423,13 @@ class Work:
     def __init__(self, durable: bool) -> None:
         self.durable = durable
 
-    def decide(self, _: Any) -> None:
+    def decide(self, tx: Any) -> None:
+        """Do nothing."""
+
+    def undo(self) -> None:
+        """Do nothing."""
+
+    def over(self, error: BaseException | None) -> None:
         """Do nothing."""
 
 

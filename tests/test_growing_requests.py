@@ -1,21 +1,28 @@
 """A conversation that grows: what a turn costs hangs on what is new in it, and each request is what it was alone."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal import Journal, Run, StepFailed, tool
+from runjournal.cli.app import cli
 from runjournal.engine import requests
 from runjournal.engine.requests import AskedRequests, request_hash
 from runjournal.log import events as e
-from runjournal.log.errors import Unstorable
+from runjournal.log.codec import draft
+from runjournal.log.errors import InvalidArgument, Unstorable
 from runjournal.log.limits import request_lists_kept_max, request_parts_max
+from runjournal.projections.requests import NotStored, rebuilt, sha256_of
 from runjournal.projections.transcript import Message
 from runjournal.provider_shapes import GrowingHistory, history
 
@@ -25,8 +32,8 @@ TEXT = "x" * 1000
 
 def about(request: Any, now: datetime = NOON, asked: AskedRequests | None = None) -> tuple[Any, ...]:
     """Return all that is worked out of a request, alone or behind others."""
-    found = (asked or AskedRequests()).asked("m", request, now)
-    return found.hash, found.shape, found.parts, found.value, found.lend()
+    found = (asked or AskedRequests(parts=True)).asked("m", request, now)
+    return found.hash, found.parts, found.value, found.lend()
 
 
 ELEMENTS: st.SearchStrategy[list[Any]] = st.lists(
@@ -51,11 +58,44 @@ REQUESTS = st.lists(
 @settings(max_examples=300)  # its values are long, and no property of the log itself
 @given(REQUESTS)
 def test_a_request_behind_others_is_what_it_is_alone(several: list[Any]) -> None:
-    """Whatever was asked before, its hash, its shape, its parts and its value are the same, type for type."""
-    asked = AskedRequests()
+    """Whatever was asked before, its hash, its parts and its value are the same, type for type."""
+    asked = AskedRequests(parts=True)
     for request in several:
-        assert repr(about(request)) == repr(about(request, asked=asked))
+        assert repr(about(request)) == repr(about(request, asked=asked)) == repr(about(request, asked=AskedRequests()))
         assert request_hash(request) == about(request, asked=asked)[0]
+
+
+@settings(max_examples=300)  # its values are long, and no property of the log itself
+@given(REQUESTS, st.lists(st.integers(0, 3), max_size=8))
+def test_what_is_stored_of_a_request_is_all_of_it(several: list[Any], lost: list[int]) -> None:
+    """From what is new in each, each is put together again, type for type: also where some never came to the log."""
+    asked, log = AskedRequests(), dict[int, e.ModelStarted]()
+    for number, request in enumerate(several):
+        found = asked.asked("m", request, NOON)
+        new, parts = found.told()
+        event = e.ModelStarted("c", "m", found.hash, 1, request=new, parts=parts)
+        assert event == draft(event, at="2026-01-02T12:00:00.000000Z", by="w", step=None).event
+        if number % 4 in lost:
+            continue
+        log[number + 1] = event
+        found.recorded(number + 1)
+        assert repr(request) == repr(rebuilt(event, number + 1, log.get))
+
+
+def test_a_request_that_was_changed_in_the_log_is_none() -> None:
+    """What doesn't hash to what the event says, or goes on from what isn't there, isn't the request."""
+    asked, log = AskedRequests(), dict[int, e.ModelStarted]()
+    for number, messages in enumerate((["a"], ["a", "b"]), start=1):
+        found = asked.asked("m", {"messages": messages}, NOON)
+        log[number] = e.ModelStarted("c", "m", found.hash, 1, request=found.told()[0])
+        found.recorded(number)
+    assert {"after": 1, "keep": {"messages": 1}, "tail": {"messages": ["b"]}} == log[2].request
+    assert {"messages": ["a", "b"]} == rebuilt(log[2], 2, log.get)
+    for wrong in ({1: replace(log[1], request={"keys": ["messages"], "tail": {"messages": ["x"]}})}, {}, {1: None}):
+        with pytest.raises(NotStored):
+            rebuilt(log[2], 2, wrong.get)
+    with pytest.raises(NotStored, match="a later one"):
+        rebuilt(replace(log[2], request={"after": 2}), 2, log.get)
 
 
 def test_the_hash_of_a_request_is_golden() -> None:
@@ -99,8 +139,8 @@ def test_a_request_stays_what_it_was() -> None:
 
 
 def test_a_clock_stops_being_one() -> None:
-    """A date is a clock within a day of it: the shape of what was asked before is that of now."""
-    asked = AskedRequests()
+    """A date is a clock within a day of it: the parts of what was asked before are those of now."""
+    asked = AskedRequests(parts=True)
     request = {"messages": ["on 2026-01-02", f"at {NOON.timestamp():.0f}"]}
     for days in (0, 1, 2, 0, 40, -40):
         now = NOON + timedelta(days=days)
@@ -121,7 +161,7 @@ class Counted:
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     found = Counted()
-    before = requests._sha256
+    before = sha256_of
 
     def sha256(value: Any) -> bytes:
         found.hashed += len(repr(value))
@@ -131,7 +171,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
         found.calls += event in ("call", "c_call")
 
     with monkeypatch.context() as patch:
-        patch.setattr(requests, "_sha256", sha256)
+        patch.setattr(requests, "sha256_of", sha256)
         sys.setprofile(count)
         try:
             yield found
@@ -307,3 +347,99 @@ def test_the_hash_is_on_record() -> None:
         hashes = [each.event.request_hash for each in journal.events("r") if isinstance(each.event, e.ModelStarted)]
     assert [request_hash({"messages": [{"content": "hi"}]})] * 3 == hashes
     assert [1, 1, 1] == [len(messages) for messages in seen]
+
+
+def test_the_whole_request_is_read_back() -> None:
+    """`journal.request` returns what a model was asked, in every process; the log holds each message once."""
+    said: list[str] = []
+
+    def turns(upto: int) -> Callable[[Run], None]:
+        def agent(run: Run) -> None:
+            while run.memory.get("turns", 0) < upto:
+                with run.step("turn", repeat=True):
+                    run.memory["turns"] = run.memory.get("turns", 0) + 1
+                    said.append(f"message {len(said)}")
+                    run.model("m", {"system": TEXT, "messages": said, "tools": [TEXT]}, lambda _: {})
+            if upto < 4:
+                raise KeyboardInterrupt
+
+        return agent
+
+    with Journal.open("memory:") as journal:
+        for upto in (2, 4):
+            with suppress(KeyboardInterrupt):
+                journal.run(turns(upto), run_id="r", kind="k")
+        records: list[Any] = [each for each in journal.events("r") if isinstance(each.event, e.ModelStarted)]
+        for number, record in enumerate(records, start=1):
+            whole = {"system": TEXT, "messages": said[:number], "tools": [TEXT]}
+            assert whole == journal.request("r", record.seq)
+        assert [None, *(each.seq for each in records[:-1])] == [each.event.request.get("after") for each in records]
+        text = repr([each.event.request for each in records])
+        assert [1, 1, 1, 1, 2] == [text.count(each) for each in (*said, TEXT)]
+        for seq in (0, 1, records[0].seq + 1):
+            with pytest.raises(InvalidArgument, match="is no model"):
+                journal.request("r", seq)
+
+
+def test_requests_need_not_be_stored() -> None:
+    """Without `store_requests` the log has digests of a request's parts, and a clock in it may still differ."""
+    asked: list[Any] = []
+
+    def ask(request: Any) -> Any:
+        asked.append(request)
+        return {"n": 1}
+
+    def agent(text: str) -> Callable[[Run], Any]:
+        def body(run: Run) -> Any:
+            with run.step("ask"):
+                answer = run.model("m", {"messages": [text]}, ask)
+                if len(asked) == 1 and "12:30" in text:
+                    raise KeyboardInterrupt
+                return answer["n"]
+
+        return body
+
+    with Journal.open("memory:", store_requests=False) as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(agent("it is 12:30"), run_id="r", kind="k")
+        record: Any = next(each for each in journal.events("r") if isinstance(each.event, e.ModelStarted))
+        assert (None, ["messages"]) == (record.event.request, list(record.event.parts))
+        with pytest.raises(InvalidArgument, match="doesn't hold the request"):
+            journal.request("r", record.seq)
+        assert 1 == journal.run(agent("it is 12:31"), run_id="r", kind="k")
+        assert 1 == len(asked)
+
+
+def test_what_is_new_grows_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a late turn puts into the log about its request is as long as what an early one does."""
+    with Journal.open("memory:") as journal:
+        said: list[dict[str, str]] = []
+
+        def agent(run: Run) -> None:
+            for number in range(60):
+                with run.step("turn", repeat=True):
+                    said.append({"role": "user", "content": f"{number:3} {TEXT}"})
+                    run.model("m", {"messages": said, "tools": [{"n": n} for n in range(9)]}, lambda _: {})
+
+        journal.run(agent, run_id="r")
+        sizes = [len(body) for _, _, kind, body, _ in journal.store.read_raw("r") if kind == "model.started"]
+    assert sizes[-1] <= sizes[1] + 20
+
+
+def test_the_command_line_shows_a_request_whole(tmp_path: Path) -> None:
+    """`show --request` prints what a model was asked, and says what is no such event."""
+    path = str(tmp_path / "runs.db")
+    whole = {"messages": [{"content": "hi\x1b[2J"}], "n": 1}
+
+    def agent(run: Run) -> None:
+        with run.step("ask"):
+            run.model("m", whole, lambda _: {})
+
+    with Journal.open(path) as journal:
+        journal.run(agent, run_id="r")
+        (seq,) = (each.seq for each in journal.events("r", types=["model.started"]))
+    found = CliRunner().invoke(cli, ["--db", path, "show", "r", "--request", str(seq)])
+    assert (0, whole) == (found.exit_code, json.loads(found.stdout))
+    assert "\x1b" not in found.stdout
+    wrong = CliRunner().invoke(cli, ["--db", path, "show", "r", "--request", "1"])
+    assert (2, True) == (wrong.exit_code, "event 1 is no model.started" in wrong.stderr)

@@ -21,6 +21,7 @@ from runjournal.log import events as e
 from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.codec import decode, draft, linked
 from runjournal.log.head import Head
+from runjournal.log.private_values import no_key
 
 AT = "2026-01-02T03:04:05.000000Z"
 
@@ -55,7 +56,7 @@ class Stored:
 
     def read(self, run_id, after=0, upto=None, *, types=None):
         own = [row for row in self.rows if row.run_id == run_id]
-        return iter([decode(run_id, row.seq, 0, row.type, row.body, row.hash) for row in own[after:upto]])
+        return iter([decode(run_id, row.seq, 0, row.type, row.body, row.hash, no_key) for row in own[after:upto]])
 
 
 def exported(rows, blobs):

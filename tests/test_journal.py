@@ -9,7 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import orjson
 import pytest
@@ -21,7 +21,7 @@ from runjournal import CheckpointPolicy, Journal, Place, register
 from runjournal.engine.failures import StepFailed
 from runjournal.log import base
 from runjournal.log import events as e
-from runjournal.log.chain import event_hash
+from runjournal.log.chain import RawRow, event_hash
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import decode
 from runjournal.log.errors import (
@@ -40,6 +40,7 @@ from runjournal.log.errors import (
     WrongExpectation,
 )
 from runjournal.log.limits import append_batch_events_max, read_page_events_max
+from runjournal.log.private_values import no_key
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate
 
@@ -395,7 +396,7 @@ def tampered(run, monkeypatch, change):
     monkeypatch.setattr(type(run.store), "read_raw", lambda self, *args, **more: page(*args, **more))
 
     def read(self, run_id, after=0, upto=None, *, types=None):
-        records = (decode(R, *row) for row in page(run_id, after, upto))
+        records = (decode(R, *cast("RawRow", row), no_key) for row in page(run_id, after, upto))
         return (record for record in records if types is None or record.type in types)
 
     monkeypatch.setattr(type(run.store), "read", read)

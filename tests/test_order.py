@@ -89,7 +89,7 @@ def write(journal: Journal, given_values: list[dict[str, Any]], keys: list[str])
         e.MessageAppended("assistant", content, raw=raw),
         e.ToolStarted("c", "t", expected["tool.started"], "unsafe", read_only=False, on_unknown="ask", attempt=1),
         e.ToolCompleted("c", 1, expected["result"]),
-        e.ModelStarted("m", "m", "h", "s", 1),
+        e.ModelStarted("m", "m", "h", 1),
         e.ModelCompleted("m", 1, expected["answer"]),
         e.ApprovalRequested("q", "a", "r", args=expected["approval.requested"]),
         *(e.MemorySet(key, expected["memory"]) for key in keys),

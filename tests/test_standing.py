@@ -135,6 +135,10 @@ def imported(journal: Journal) -> None:
     journal.append(R, [e.RunImported("later", "x", "claude-code", "0" * 64)], expect=0, by="import:claude-code")
 
 
+def opened(journal: Journal) -> None:
+    journal.open_run("later", source="a chat", run_id=R)
+
+
 def elsewhere(journal: Journal) -> None:
     assert isinstance(journal.store.url, str)
     path = Path(journal.store.url.removeprefix("sqlite:"))
@@ -184,6 +188,7 @@ WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     "cancelled": (ended, "it was cancelled"),
     "completed": (completed, "it has completed: there is nothing to do"),
     "imported": (imported, "it happened in another tool, and was imported: it is there to be looked at"),
+    "open": (opened, "it is open: it happens elsewhere, and is recorded here as it happens; nobody owns it"),
     "elsewhere": (elsewhere, "it lives in another store, and goes on there"),
     "superseded": (superseded, "it is cancelled, and its line went on as run-2"),
     "code": (
@@ -255,7 +260,7 @@ def test_a_line_that_is_printed_moves_the_run(place: Path, word: str) -> None:
     assert before == position(store)
 
 
-NOT_MOVED = {"owned", "stopping", "backoff", "completed", "imported", "superseded", "child"}
+NOT_MOVED = {"owned", "stopping", "backoff", "completed", "imported", "open", "superseded", "child"}
 
 
 @pytest.mark.parametrize("word", sorted(set(WAYS) - NOT_MOVED))

@@ -88,11 +88,12 @@ QUEUED = e.RunQueued("demo", None)
 WAIT = e.RunWaiting([{"kind": "signal", "id": "go"}])
 LOOP = {"kind": "recoveries", "id": "restart_loop"}
 IMPORTED = e.RunImported("demo", "s", "t", SHA)
+OPENED = e.RunOpened("demo", "elsewhere")
 OPEN = (
     step(),
     tool("c"),
     tool("o", "outbox"),
-    e.ModelStarted("m", "gpt", "h", "s", 1),
+    e.ModelStarted("m", "gpt", "h", 1),
     e.ApprovalRequested("q", "a", "r"),
 )
 
@@ -126,6 +127,10 @@ def imported(desk):
     desk.append(*OPEN, by="import:t")
 
 
+def opened(desk):
+    desk.append(OPENED, *OPEN[1:4], expect=0)
+
+
 def woken(desk):
     left(WAIT)(desk)
     desk.append(e.SignalReceived("s", "go", None))
@@ -149,6 +154,7 @@ SCENES = {
     "failed": left(e.RunFailed(ERROR, [], "error")),
     "cancelled": left(e.RunCancelled("")),
     "imported": imported,
+    "open": opened,
 }
 STATUS = {scene: scene for scene in SCENES} | {
     "gone": "running",
@@ -161,6 +167,7 @@ STATUS = {scene: scene for scene in SCENES} | {
 SAMPLES: dict[str, Any] = {
     "run.queued": QUEUED,
     "run.imported": IMPORTED,
+    "run.opened": OPENED,
     "run.claimed": claim(2),
     "run.waiting": WAIT,
     "run.retry_scheduled": retry_scheduled(LATER),
@@ -174,7 +181,7 @@ SAMPLES: dict[str, Any] = {
     "step.failed": e.StepFailed(0, ERROR, transient=False),
     "step.recorded": e.StepRecorded(0),
     "message.appended": e.MessageAppended("user", "hi"),
-    "model.started": e.ModelStarted("m2", "gpt", "h", "s", 1),
+    "model.started": e.ModelStarted("m2", "gpt", "h", 1),
     "model.completed": e.ModelCompleted("m", 1, "hi"),
     "model.failed": e.ModelFailed("m", 1, ERROR, transient=False),
     "tool.started": tool("c2"),
@@ -206,8 +213,11 @@ SAMPLES: dict[str, Any] = {
 ANYTIME = {"cost.recorded", "cost.repriced", "note.added", "x.test_status.remark", "tool.dispatched"}
 NOT_TERMINAL = {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 LIVE = {"queued", "running", "gone", "waiting", "woken", "stands", "retry", "due"}
+RECORDED = {"message.appended", "context.compacted", "model.started", "model.completed", "model.failed"} | {
+    "tool.started", "tool.completed", "tool.failed"
+}  # fmt: skip
 ANYONE = {
-    "new": {"run.queued"},
+    "new": {"run.queued", "run.opened"},
     "queued": {"run.claimed", "run.waiting", "run.cancelled", "run.failed"},
     "running": set(),
     "gone": {"run.requeued"},
@@ -218,7 +228,7 @@ ANYONE = {
     "due": {"run.requeued", "run.cancelled"},
 }
 OWNER = SAMPLES.keys() - {
-    "run.queued", "run.imported", "run.claimed", "step.recorded", "tool.dispatched", "child.finished"
+    "run.queued", "run.imported", "run.opened", "run.claimed", "step.recorded", "tool.dispatched", "child.finished"
 }  # fmt: skip
 
 
@@ -228,9 +238,11 @@ def anyone(scene):
         allowed |= ANYTIME
     if scene in LIVE:
         allowed |= NOT_TERMINAL
-    if scene not in ("new", "running", "imported"):
+    if scene not in ("new", "running", "imported", "open"):
         allowed.add("tool.resolved")
-    return allowed - ({"tool.dispatched"} if scene == "imported" else set())
+    if scene == "open":
+        allowed |= RECORDED
+    return allowed - ({"tool.dispatched"} if scene in ("imported", "open") else set())
 
 
 def sample(kind, scene, epoch=0):
@@ -339,8 +351,9 @@ def test_second_creation(desk):
 
 
 def test_importer_only_imports(desk):
-    """An importer begins with run.imported, anybody else with run.queued."""
+    """An importer begins with run.imported, anybody else with run.queued or run.opened."""
     refused(desk, InvalidTransition, QUEUED, by="import:t")
+    refused(desk, InvalidTransition, OPENED, by="import:t")
     refused(desk, InvalidTransition, IMPORTED)
 
 
@@ -574,7 +587,7 @@ def test_another_end(desk, status, other):
 
 def test_ends_are_terminal():
     """The three ends have no arrow out."""
-    assert {status for status, after in TRANSITIONS.items() if not after} == TERMINAL | {"imported"}
+    assert {status for status, after in TRANSITIONS.items() if not after} == TERMINAL | {"imported", "open"}
 
 
 @pytest.mark.parametrize(("scene", "cause", "error"), [
@@ -680,8 +693,8 @@ def test_only_what_nobody_knows_of_is_taken_over(desk):
 
 @pytest.mark.parametrize(("mode", "event", "refuses"), [
     ("after_step", step(entry=2), True), ("after_step", tool("c2"), False),
-    ("after_step", e.ModelStarted("m2", "g", "h", "s", 1), False), ("after_step", e.StepCompleted(0), False),
-    ("now", step(entry=2), True), ("now", tool("c2"), True), ("now", e.ModelStarted("m2", "g", "h", "s", 1), True),
+    ("after_step", e.ModelStarted("m2", "g", "h", 1), False), ("after_step", e.StepCompleted(0), False),
+    ("now", step(entry=2), True), ("now", tool("c2"), True), ("now", e.ModelStarted("m2", "g", "h", 1), True),
     ("now", e.ToolCompleted("c", 1), False), ("now", e.StepCompleted(0), False), ("now", e.RunCancelled(""), False),
     ("now", e.RunCompleted(1), False), ("now", e.MessageAppended("user", "x"), False),
 ])  # fmt: skip

@@ -17,6 +17,8 @@ from typing import Any
 import apsw
 import pytest
 
+from runjournal import Journal
+from runjournal.log import events as e
 from runjournal.log import sqlite as sqlite_module
 from runjournal.log import sqlite_place
 from runjournal.log.clock import FakeClock, SystemClock
@@ -41,11 +43,12 @@ from runjournal.log.memory import MemoryStore
 from runjournal.log.opening import open_store
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.log.sqlite_place import APPLICATION_ID, check_engine, connect, file_system
-from runjournal.log.sqlite_reads import heads_page
+from runjournal.log.sqlite_reads import changed_page, heads_page, index_page
 from runjournal.log.sqlite_schema import MIGRATIONS, migrate
 from runjournal.log.store import Checkpoint, Effect, Store, Write
 from runjournal.testing import StoreContract
 from runjournal.testing.store_making import append, everything, note, prepare, queued, snapshot
+from runjournal.writing.rebuild import rebuild
 
 PROGRAMS = Path(__file__).parent / "programs"
 SCHEMA_1 = Path(__file__).parent / "data" / "store-schema-1.db"
@@ -986,16 +989,52 @@ def test_info(store, path):
 
 
 def test_listings_use_an_index(path, store):
-    """The queries behind listings walk an index instead of the whole table and a sort."""
-    asked = {"all": ((), None), "running": (["running"], None), "parent": ((), "p")}
-    plans = {}
-    for name, (status, parent) in asked.items():
-        text, params = heads_page(status, None, parent, "", None, None, 10)
-        with closing(apsw.Connection(str(path))) as connection:
-            plans[name] = connection.execute(f"EXPLAIN QUERY PLAN {text}", params).fetchall()[0][3]
-    expected = {
-        "all": "SCAN runs USING INDEX runs_by_queued",
-        "running": "SEARCH runs USING INDEX runs_by_status (status=?)",
-        "parent": "SEARCH runs USING INDEX runs_by_parent (parent_run_id=?)",
+    """Listings walk down an index, and a page begins where the one before it ended: nothing is sorted."""
+    behind: dict[str, tuple[tuple[Any, Any, Any, Any], str]] = {
+        "all": ((None, None, None, {}), "runs_by_queued ((queued_at,run_id)<(?,?))"),
+        "status": (("completed", None, None, {}), "runs_by_status (status=? AND (queued_at,run_id)<(?,?))"),
+        "kind": ((None, "k", None, {}), "runs_by_kind (kind=? AND (queued_at,run_id)<(?,?))"),
+        "status and kind": (("failed", "k", None, {}), "runs_by_status (status=? AND (queued_at,run_id)<(?,?))"),
+        "parent": ((None, None, "p", {}), "runs_by_parent (parent_run_id=? AND (queued_at,run_id)<(?,?))"),
+        "parent and kind": ((None, "k", "p", {}), "runs_by_parent (parent_run_id=? AND (queued_at,run_id)<(?,?))"),
     }
-    assert expected == plans
+    found = {
+        name: plan(path, *heads_page(*filters, "", None, ("2026", "r"), 10))[0] for name, (filters, _) in behind.items()
+    }
+    assert {name: f"SEARCH runs USING INDEX {index}" for name, (_, index) in behind.items()} == found
+    tagged = plan(path, *heads_page("failed", "k", None, {"a": "1", "b": "2"}, "", None, ("2026", "r"), 10))
+    key = "tag=? AND value=? AND"
+    assert f"SEARCH tagged USING PRIMARY KEY ({key} (queued_at,run_id)<(?,?))" == tagged[0]
+    assert any(f"PRIMARY KEY ({key} queued_at=? AND run_id=?)" in line for line in tagged)
+    assert ["SCAN runs USING INDEX runs_by_queued"] == plan(
+        path, *heads_page(None, None, None, {}, "", None, None, 10)
+    )[:1]
+    newest = "SEARCH lines USING COVERING INDEX lines_by_newest (newest=? AND scope>?)"
+    assert [newest] == plan(path, *index_page("lines", "r", ("scope", "r")))
+    changed = "SEARCH runs USING INDEX runs_by_change (status=?"
+    assert f"{changed} AND (updated_at,run_id)<(?,?))" == plan(path, *changed_page("failed", ("2026", "r")))[0]
+    assert [f"{changed})"] * 2 == [plan(path, *changed_page(status, None))[0] for status in ("failed", "running")]
+
+
+def plan(path, text, params):
+    """How SQLite goes about a query, one line a table; a sort would be one more."""
+    with closing(apsw.Connection(str(path))) as connection:
+        found = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", params).fetchall()]
+    assert not [line for line in found if "TEMP B-TREE" in line or (line.startswith("SCAN") and "INDEX" not in line)]
+    return found
+
+
+def test_tags_are_looked_up(path):
+    """What a run is found by are its tags as they are, also after its row was changed and after a rebuild."""
+    with Journal.open(path) as journal:
+        journal.append("r", [e.RunQueued("k", None, tags={"team": "ops", "a": "1"})], expect=0)
+        assert ["r"] == [head.run_id for head in journal.runs(tags={"a": "1", "team": "ops"})]
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute('UPDATE runs SET tags = \'{"team":"web"}\'')
+        assert [("team", "web", "r")] == connection.execute("SELECT tag, value, run_id FROM run_tags").fetchall()
+        connection.execute("UPDATE runs SET tags = 'none'")
+        assert [] == connection.execute("SELECT * FROM run_tags").fetchall()
+    with Journal.open(path) as journal:
+        rebuild(journal.store)
+        assert ["r"] == [head.run_id for head in journal.runs(tags={"a": "1"})]
+        assert [] == list(journal.runs(tags={"team": "web"}))

@@ -117,7 +117,7 @@ def test_where_nothing_is_known_nothing_is_said() -> None:
 
 
 def parts_of(request: Any) -> Any:
-    return AskedRequests().asked("m", request, datetime(2026, 1, 2, tzinfo=UTC)).parts
+    return AskedRequests(parts=True).asked("m", request, datetime(2026, 1, 2, tzinfo=UTC)).parts
 
 
 def test_the_parts_of_a_request_are_bounded() -> None:

@@ -25,6 +25,7 @@ from . import failures as f
 from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
+from .requests import AskedRequest
 from .script import Entry, ScriptItem
 from .tools import Tx, Word, as_tool, looking
 from .verdict import key_lives
@@ -92,7 +93,10 @@ class Sender:
             now = self.core.lineage.moment()
             if now.boot_id:
                 intent = replace(intent, key_born={"boot_id": now.boot_id, "boottime_s": now.boottime_s})
-        yield from self.core.append(intent)
+        at = yield from self.core.append(intent)
+        if isinstance(intent, e.ModelStarted) and intent.request is not None:
+            asked: AskedRequest = args["request"]
+            asked.recorded(at - self.core.lineage.offset)
         return attempt
 
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
@@ -353,7 +357,10 @@ class Sender:
             return replace(event, lost=True)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):
             if isinstance(paid, e.ModelCompleted):
-                return replace(event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id)
+                return replace(
+                    event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id,
+                    request_id=paid.request_id, response_model=paid.response_model,
+                )  # fmt: skip
             return target.spent(event, error)
         return event
 

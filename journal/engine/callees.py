@@ -22,7 +22,7 @@ from runjournal.log.limits import (
 )
 from runjournal.log.shapes import COST, USAGE, Shape
 
-from .failures import Failed, ToolUsesRun, Transient, check_name, error_of
+from .failures import Failed, ToolUsesRun, Transient, check_name, error_of, said
 from .requests import AskedRequest
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
@@ -88,8 +88,9 @@ class Target(Protocol):
 class ToolTarget:
     """A tool, as the core calls it."""
 
-    def __init__(self, tool: Tool[..., Any]) -> None:
+    def __init__(self, tool: Tool[..., Any], *, provider_call_id: str | None = None) -> None:
         self.tool = tool
+        self.provider_call_id = provider_call_id  # in the message of the model that asks for it
         self.name, self.policy, self.on_unknown = tool.name, tool.policy, tool.on_unknown
         self.timeout_s, self.into, self.is_async = tool.timeout_s, tool.into, tool.is_async
 
@@ -113,7 +114,8 @@ class ToolTarget:
             expires = timestamp(clock.now() + timedelta(seconds=self.tool.key_ttl_s))
         return e.ToolStarted(
             call_id, self.name, args, self.policy, self.tool.read_only, self.on_unknown, attempt,
-            key_expires_at=expires, timeout_s=self.timeout_s, own_key=bool(self.tool.key),
+            provider_call_id=self.provider_call_id, key_expires_at=expires, timeout_s=self.timeout_s,
+            own_key=bool(self.tool.key),
         )  # fmt: skip
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
@@ -253,11 +255,12 @@ class ModelTarget:
     def started(self, call_id: str, args: Json, attempt: int, clock: Clock) -> Event:
         """Return the event of the intent.
 
-        It holds the request as digests: the answer must come back, the question is asked anew.
+        It holds what is new in the request behind an earlier one, or digests of its parts where requests aren't stored.
         """
         asked: AskedRequest = args["request"]
+        request, parts = asked.told()
         return e.ModelStarted(
-            call_id, self.name, asked.hash, asked.shape, attempt, self.provider, self.fingerprint, parts=asked.parts
+            call_id, self.name, asked.hash, attempt, self.provider, self.fingerprint, parts=parts, request=request
         )
 
     def invoke(self, args: Json, key: str, tx: Tx | None = None) -> Any:
@@ -290,6 +293,7 @@ class ModelTarget:
             call_id, attempt, answer, usage, cost,
             response_id=_short(about.get("id")),
             finish_reason=_short(about.get("stop_reason") or about.get("finish_reason")),
+            request_id=_request_id(value), response_model=_short(about.get("model")),
         ), None  # fmt: skip
 
     def failed(
@@ -303,7 +307,8 @@ class ModelTarget:
         try:
             told = {name: value for name in ("usage", "cost") if (value := getattr(error, name, None)) is not None}
         except Exception:  # noqa: BLE001 - an error of a client's may do anything: unknown
-            return event
+            told = {}
+        event = replace(event, request_id=_short(said(error, "request_id")))
         if not told:
             return event
         usage, cost = self._spent(told)
@@ -331,6 +336,14 @@ def storable(value: Any) -> Json:
             raise
         named = "mode" in inspect.signature(dump).parameters
         return plain(dump(mode="json") if named else dump())
+
+
+def _request_id(answer: object) -> str | None:
+    """Return the id by which a provider knows a request: what its client's objects have beside the answer itself."""
+    told = (
+        cast("dict[str, Any]", answer).get("_request_id") if isinstance(answer, dict) else said(answer, "_request_id")
+    )
+    return _short(told)
 
 
 def _short(value: Json) -> str | None:

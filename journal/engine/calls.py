@@ -25,6 +25,7 @@ from . import failures as f
 from .attempts import LOST, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
+from .recorded_requests import alike
 from .requests import AskedRequest
 from .sameness import known, same
 from .script import Entry, ScriptItem
@@ -257,12 +258,7 @@ class Caller:
             return []
         found: list[str] = []
         for key, call in there.items():
-            event = self.core.lineage.event_at(call.args_seq)
-            alike = isinstance(event, e.ModelStarted) and (event.model, event.request_shape) == (
-                target.name,
-                asked.shape,
-            )
-            if alike and key not in entry.asked:
+            if call.tool == target.name and key not in entry.asked and alike(self.core, call, asked):
                 found.append(key)
         return found
 

@@ -155,7 +155,8 @@ class MemoryView(MutableMapping[str, Json]):
 class TurnVerbs(NamedTuple):
     """What a turn of an agent's loop does with its run; what may wait is awaited, in plain threads too.
 
-    `call(tool, args)` returns the recorded JSON, whatever `into` would make of it. `together(works)` does some things
+    `call(tool, args, id)` returns the recorded JSON, whatever `into` would make of it; `id` is that of the call in the
+    model's message. `together(works)` does some things
     at the same time, where the driver can.
     """
 
@@ -166,7 +167,7 @@ class TurnVerbs(NamedTuple):
     step: Callable[[str], AbstractAsyncContextManager[StepBlock]]
     model: Callable[[str, Json, Callable[[Json], Any], ModelOptions], Awaitable[Json]]
     ask: Callable[[str, Mapping[str, Json]], Awaitable[dict[str, Json]]]
-    call: Callable[[Tool[..., Any], Mapping[str, Json]], Awaitable[Json]]
+    call: Callable[[Tool[..., Any], Mapping[str, Json], str], Awaitable[Json]]
     together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
 
 
@@ -305,7 +306,7 @@ class Context:
 
     def _bound(
         self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Target, dict[str, Json], str]:
+    ) -> tuple[ToolTarget, dict[str, Json], str]:
         """Return a call of a tool as the engine takes it: the target, its args by name, its own key.
 
         Raises NotInStep, CallFailed for args that the tool doesn't take: no event says so, for the code says it again.
@@ -369,9 +370,9 @@ class Context:
         async def model(name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Json:
             return await core.drive(self._model(name, request, call, how))
 
-        async def use(tool: Tool[..., Any], args: Mapping[str, Json]) -> Json:
+        async def use(tool: Tool[..., Any], args: Mapping[str, Json], provider_call_id: str) -> Json:
             target, bound, own_key = self._bound(tool, (), args)
-            target.into = None
+            target.into, target.provider_call_id = None, provider_call_id
             return await core.drive(self._caller.call(target, bound, own_key))
 
         async def ask(action: str, args: Mapping[str, Json]) -> dict[str, Json]:

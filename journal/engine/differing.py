@@ -17,6 +17,7 @@ from runjournal.log.limits import differences_told_max, differing_text_chars_max
 from runjournal.projections.calls import Call
 
 from .core import Core
+from .recorded_requests import recorded_parts
 from .requests import AskedRequest
 from .script import Entry
 
@@ -50,9 +51,8 @@ def _other_requests(core: Core, entry: Entry) -> Iterator[tuple[Call, Json]]:
 
 def _differing(core: Core, entry: Entry, left: set[str]) -> Iterator[str]:
     for call, request in _other_requests(core, entry):
-        event = core.lineage.event_at(call.latest)
-        if isinstance(event, e.ModelStarted) and isinstance(request, AskedRequest):
-            for change in differences(event.parts or {}, request.parts):
+        if isinstance(request, AskedRequest):
+            for change in differences(recorded_parts(core, call.latest), request.parts):
                 yield f"{call.tool}: request.{change.path}"
     for key in sorted(left):
         name, recorded = _recorded(core, key)

@@ -426,10 +426,15 @@ def _is_transient(error: BaseException) -> bool:
         return told
     if isinstance(error, Transient | ConnectionError | TimeoutError):
         return True
+    status = _status_of(error)
+    return bool(status in TRANSIENT_STATUSES) or 500 <= status < 600  # noqa: PLR2004
+
+
+def _status_of(error: BaseException) -> int:
+    """Return the HTTP status that an error of a client's tells, 0 if it tells none."""
     places = (error, "status_code"), (said(error, "response"), "status_code"), (error, "status")
     found = (said(about, name) for about, name in places)
-    status = next((value for value in found if isinstance(value, int) and value), 0)
-    return bool(status in TRANSIENT_STATUSES) or 500 <= status < 600  # noqa: PLR2004
+    return next((int(value) for value in found if isinstance(value, int) and value), 0)
 
 
 def said(about: object, name: str) -> Any:
@@ -474,6 +479,8 @@ def _error_of(error: BaseException) -> tuple[dict[str, Any], bool]:
         "type": storable_text(kind if isinstance(kind, str) else type(first).__name__),
         "message": storable_text(message if isinstance(message, str) else _text(first)),
     }
+    if 100 <= (status := _status_of(first)) < 600:  # noqa: PLR2004 - those that HTTP has
+        stored["status"] = status
     if isinstance(first, Rejected):
         stored["kind"] = "rejected"
         if first.note:

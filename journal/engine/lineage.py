@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from runjournal.log import events as e
@@ -16,9 +17,10 @@ from runjournal.log.base import BlobRef, Event, Json, RecordedEvent
 from runjournal.log.clock import Clock, parse_timestamp
 from runjournal.log.errors import MissingBlob
 from runjournal.log.hiding import blob_value
-from runjournal.log.limits import steps_recent_max
+from runjournal.log.limits import request_search_events_max, steps_recent_max
 from runjournal.log.owner import Moment, Process, moment
 from runjournal.log.store import Effect, StepEnd, Store
+from runjournal.projections.requests import NotStored, rebuilt
 from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
 
@@ -121,6 +123,28 @@ class Lineage:
                 return self._filled(found) if found else None
         return None
 
+    def request_at(self, at: int) -> Json:
+        """Return the whole request of the model.started at a place. Raises NotStored."""
+        for part in self._parts:
+            if at > part.offset:
+                event = self.event_at(at)
+                if isinstance(event, e.ModelStarted):
+                    return rebuilt(event, at - part.offset, partial(self._event_of, part))
+        raise NotStored(f"no model.started at {at}")
+
+    def _event_of(self, part: Segment, seq: int) -> Event | None:
+        return self.event_at(part.offset + seq)
+
+    def newest_request(self, model: str) -> tuple[int, Json] | None:
+        """Return the newest request to a model near the end of the run's own log, with its seq, or None."""
+        for record in islice(self._store.read_back(self.run_id), request_search_events_max):
+            if isinstance(record.event, e.ModelStarted) and record.event.model == model:
+                try:
+                    return record.seq, self.request_at(self.offset + record.seq)
+                except (NotStored, MissingBlob):
+                    return None
+        return None
+
     def event_at(self, at: int) -> Event | None:
         """Return the event at a place, blobs in place, or None."""
         record = self.record_at(at)
@@ -208,13 +232,28 @@ class Lineage:
         steps = self.state().steps
         if not steps.failed_count:
             return []
-        current = {failure[0] for failure in steps.failures if failure[1] == step_id}
-        found: list[Failure] = []
-        for at, end in sorted(self._ends(step_id)):
-            handled = end.kind != "repeat" and at <= steps.last_done and not steps.tried_anew(step_id, end.attempt, at)
-            if not end.ok and (at in current or handled):
-                found.append(self._failure(at, end))
-        return found
+        return [
+            self._failure(at, end)
+            for at, end in sorted(self._ends(step_id))
+            if not end.ok and steps.may_be_told(step_id, end.attempt, at, repeats=end.kind == "repeat")
+        ]
+
+    def recall(self, step_id: str) -> tuple[int, dict[str, dict[str, Any]] | None]:
+        """Return how often a step has failed, and what it did, if the folded state has let go of it; else 0 and None.
+
+        The line is read once more, which is rare: more than `failed_steps_max` other steps have failed since.
+        """
+        steps = self.state().steps
+        if not steps.let_go or step_id in steps.attempts or next(self._ends(step_id), None) is None:
+            return 0, None
+        state = RunState(held=step_id)
+        for part in reversed(self._parts):
+            for record in self._store.read(part.run_id, 0, part.upto):
+                event = record.event
+                if isinstance(event, e.RunQueued) and event.link is not None and event.base is not None:
+                    state = state.derive(event.link, event.again or ())
+                state.apply(record)
+        return state.steps.attempts.get(step_id, 0), state.recallable(step_id)
 
     def _failure(self, at: int, end: StepEnd) -> Failure:
         event = self.event_at(at)

@@ -71,12 +71,12 @@ class ReadMessages:
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, *, store_requests: bool = True) -> None:
         self.core = caller.core
         self.steps = caller.steps
         self.caller = caller
         self.lent = LentValues()
-        self.requests = AskedRequests()
+        self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self._read = ReadMessages(self.core)
 
     def drive(self, verb: Verb[T]) -> T:

@@ -112,6 +112,7 @@ class StepControl:
                 )
             return step_id, True
         begun = step_id in state.steps.attempts or (state.steps.open is not None and state.steps.open.id == step_id)
+        begun = begun or (state.steps.let_go > 0 and self.core.lineage.kind(step_id) is not None)
         if key is None and not begun and not self.same_code and (left := self._not_passed()):
             self.core.halt(
                 f.PlanChanged(
@@ -187,11 +188,13 @@ class StepControl:
         if steps.open is None:
             yield from self.core.check_budget(step=True)
         entry = steps.open.entry + 1 if steps.open else 1
-        attempt = steps.open.attempt if steps.open else steps.attempts.get(step_id, 0) + 1
+        failed, recalled = (0, None) if steps.open else self.core.lineage.recall(step_id)
+        attempt = steps.open.attempt if steps.open else (failed or steps.attempts.get(step_id, 0)) + 1
         index = steps.last_index if steps.open or steps.redo == step_id else steps.last_index + 1
         self.emptied.discard(name)
         self.stop_if_emptied()
-        place = yield from self.core.append(e.StepStarted(index, step_id, name, kind, entry, attempt, key))
+        start = e.StepStarted(index, step_id, name, kind, entry, attempt, key, recalled)
+        place = yield from self.core.append(start)
         self._goes(name, place)
         self.core.blind = blind
         script, cuts = self._script()

@@ -118,7 +118,7 @@ class Group:
         first = line == part.line and not part.continued
         call_id = name_of(f"model-{self.key}" if first else f"model-{self.key}.line-{line}")
         reason = part.head.get("stop_reason")
-        yield ModelStarted(call_id, name_of(model), "", "", 1, provider=PROVIDER)
+        yield ModelStarted(call_id, name_of(model), "", 1, provider=PROVIDER)
         yield ModelCompleted(
             call_id,
             1,

@@ -30,7 +30,7 @@ from .base import ImportedRun, Quarantined
 from .claude_code import read
 from .claude_files import Source
 
-_BIRTHS = frozenset(["run.queued", "run.imported"])
+_BIRTHS = frozenset(["run.queued", "run.imported", "run.opened"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,8 @@ class _Taking:
             )
         if before is None and self.rows[0].type not in _BIRTHS:
             raise InvalidArgument(
-                f"{self.path}: run {run_id} begins with {self.rows[0].type[:60]!a}, expected run.queued or run.imported"
-                "; "
-                "nothing was imported"
+                f"{self.path}: run {run_id} begins with {self.rows[0].type[:60]!a}, expected run.queued, run.imported "
+                "or run.opened; nothing was imported"
             )
         state, table, keys = self._state(head), index.Rows(), KeyRing(self._key)
         for row in self.rows:

@@ -13,7 +13,7 @@ from . import events as e
 from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
-from .head import MOVES, RECOVERIES, STATUS_AFTER, TERMINAL, Head, sharper
+from .head import MOVES, RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, Head, sharper
 from .policies import EFFECT_FREE
 
 
@@ -46,6 +46,10 @@ class Facts(Protocol):
 
     def question_open(self, approval_id: str) -> bool:
         """Return whether this question was asked and has no answer yet."""
+        ...
+
+    def goes_on(self, role: str, message_id: str) -> bool:
+        """Return whether the last message of this role has this id, so that another one with it would continue it."""
         ...
 
     @property
@@ -97,8 +101,10 @@ _ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )
+_RECORDED: Final = CALL_STARTS | CALL_ENDS | {"message.appended", "context.compacted"}
+"""What is recorded into an open run, beside what anybody may say of any run."""
 _NEVER_OWNER: Final = frozenset(
-    {"run.queued", "run.imported", "run.erased", "run.claimed", "tool.dispatched", "child.finished"}
+    {"run.queued", "run.imported", "run.opened", "run.erased", "run.claimed", "tool.dispatched", "child.finished"}
 )
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
@@ -144,12 +150,8 @@ class Gate:
             _owner_may(self.head, event, status, self.cancel)
         elif kind in _ANYTIME or kind.startswith("x."):
             pass
-        elif kind == "run.erased":
-            if status not in TERMINAL and status != "imported":
-                raise InvalidTransition(run_id, status, kind, "only a run that has ended is erased")
-        elif status == "imported":
-            if kind in STATUS_AFTER or not draft.by.startswith(IMPORTER):
-                raise InvalidTransition(run_id, status, kind, "an imported run is read-only for ever; fork it")
+        elif status in UNOWNED or kind == "run.erased":
+            _may_tell(self.head, draft, status, self.scene)
         elif kind in _NOT_TERMINAL:
             if status in TERMINAL:
                 raise InvalidTransition(run_id, status, kind, "the run has ended")
@@ -159,7 +161,9 @@ class Gate:
             pass
         else:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
-        if kind in NEEDS_FACTS:
+        if kind in CALL_STARTS and status in UNOWNED:
+            _check_recorded_start(self.head, event, self.scene)
+        elif kind in NEEDS_FACTS:
             _check_facts(self.head, event, self.scene)
         if kind in MOVES:  # nothing else changes who may append next
             self._count(event, kind)
@@ -177,10 +181,31 @@ class Gate:
 
 
 def _may_begin(head: Head, kind: str, by: str) -> None:
-    if kind != ("run.imported" if by.startswith(IMPORTER) else "run.queued"):
-        raise InvalidTransition(
-            head.run_id, "new", kind, "a run begins with run.queued, an imported one with run.imported"
-        )
+    if kind not in (("run.imported",) if by.startswith(IMPORTER) else ("run.queued", "run.opened")):
+        what = "a run begins with run.queued, one that nobody owns with run.opened, an imported one with run.imported"
+        raise InvalidTransition(head.run_id, "new", kind, what)
+
+
+def _may_tell(head: Head, draft: Draft, status: str, scene: Scene) -> None:
+    """Judge what is told of a run that nobody owns, and the erasing of one that has ended."""
+    if draft.type == "run.erased":
+        if status not in TERMINAL and status not in UNOWNED:
+            raise InvalidTransition(head.run_id, status, draft.type, "only a run that has ended is erased")
+    elif status == "open":
+        _may_record(head, draft.event, scene)
+    elif draft.type in STATUS_AFTER or not draft.by.startswith(IMPORTER):
+        raise InvalidTransition(head.run_id, status, draft.type, "an imported run is read-only for ever; fork it")
+
+
+def _may_record(head: Head, event: Event, scene: Scene) -> None:
+    """Judge what anybody records into an open run: calls and whole messages, from which nothing is ever sent again."""
+    if event.TYPE not in _RECORDED:
+        what = "into an open run messages, calls, costs and notes are recorded; fork it to go on from it"
+        raise InvalidTransition(head.run_id, "open", event.TYPE, what)
+    if isinstance(event, e.MessageAppended) and (message := event.message_id) is not None:
+        if not scene.facts().goes_on(event.role, message):
+            return
+        raise NotAllowed(f"run {head.run_id}: message {message} is there; in an open run each message is whole")
 
 
 def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> None:
@@ -298,6 +323,16 @@ def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> No
         raise NotAllowed(
             f"run {head.run_id}: call {event.call_id}: its newest attempt is {call.attempt}, got {event.attempt}"
         )
+
+
+def _check_recorded_start(head: Head, event: Event, scene: Scene) -> None:
+    """Check the start of a call that happens elsewhere: one that is open there starts again only as a later attempt."""
+    if isinstance(event, e.ModelStarted | e.ToolStarted):
+        call = scene.facts().call_facts(event.call_id)
+        if call is not None and event.attempt <= call.attempt:
+            raise NotAllowed(
+                f"run {head.run_id}: call {event.call_id}: attempt {call.attempt} is open, got {event.attempt}"
+            )
 
 
 def _check_facts(head: Head, event: Event, scene: Scene) -> None:

@@ -38,11 +38,13 @@ class Event:
     A subclass is a frozen dataclass of JSON values. `VERSION` is that of its data; `BLOBS` names the fields that may
     be kept out of line, which no fold reads. `PRIVATE` names what is private in a private run, each a path with `*` for
     every item: `args`, `error.message`, `tasks.*.title`.
+    `DURABLE`: the commit waits for the disk; for types of the user's own.
     """
 
     TYPE: ClassVar[str] = ""
     VERSION: ClassVar[int] = 1
     BLOBS: ClassVar[frozenset[str]] = frozenset()
+    DURABLE: ClassVar[bool] = True
     PRIVATE: ClassVar[tuple[str, ...]] = ()
 
 

@@ -6,9 +6,9 @@ on; the column is compared with it and never believed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from hashlib import sha256 as _sha256
 from typing import Final, TypeAlias
 
 from .errors import CorruptLog, InvalidArgument
@@ -39,7 +39,7 @@ def event_hash(run_id: str, seq: int, event_type: str, prev: bytes, body: bytes)
         place = seq.to_bytes(8, "big")
     except OverflowError:
         raise InvalidArgument(f"seq: expected a whole number from 0 that 8 bytes hold, got {seq}"[:120]) from None
-    return hashlib.sha256(b"%b%b%b%b%b" % (_run(run_id), place, _type(event_type), prev, body)).digest()
+    return _sha256(b"".join((_run(run_id), place, _type(event_type), prev, body))).digest()
 
 
 @lru_cache(maxsize=1024)
@@ -66,13 +66,15 @@ def verified(rows: Iterable[RawRow], run_id: str, after: int = 0, prev: str | No
     row that doesn't fit.
     """
     link = GENESIS if prev is None else _from_hex(run_id, after + 1, prev)
+    run, sha256 = b"", _sha256
     for row in rows:
         after += 1
         seq, _, event_type, body, stored = row
         if seq != after:
             raise CorruptLog(run_id, after, f"the event is missing, the next one is seq {seq}")
         try:
-            link = event_hash(run_id, seq, event_type, link, body)
+            run = run or _run(run_id)
+            link = sha256(b"".join((run, seq.to_bytes(8, "big"), _type(event_type), link, body))).digest()
         except InvalidArgument as error:
             raise CorruptLog(run_id, after, f"no event can be like this: {error}") from error
         if link != stored:

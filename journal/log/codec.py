@@ -48,7 +48,7 @@ from .limits import (
     name_chars_max,
     run_id_chars_max,
 )
-from .private_values import Keys, no_key, put_back
+from .private_values import Keys, put_back
 from .shapes import DIGEST, Whole
 
 T = TypeVar("T", bound="str | None")
@@ -373,12 +373,12 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 def decode(  # noqa: PLR0917 - the columns of a row, in their order
-    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes, keys: Keys = no_key
+    run_id: str, seq: int, position: int, event_type: str, body: bytes, digest: bytes, keys: Keys
 ) -> RecordedEvent:
     """Return the record of a stored row. What can't be read is an UnreadableEvent; only MissingExtra is raised.
 
     `digest` are the bytes of the row's hash, which nobody has compared with the event yet: `chain.verified` does.
-    `keys(run_id)` returns the key of a private run; without it, its private values read as if they had been erased.
+    `keys(run_id)` returns the key of a private run; with `no_key` its private values read as if they had been erased.
     """
     try:
         envelope = orjson.loads(body)

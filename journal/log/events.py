@@ -6,7 +6,7 @@ A field that ends in `_` is stored without it. A field with a default is stored 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final
 
 from . import shapes as s
 from .base import BlobRef as BlobRef
@@ -19,17 +19,17 @@ from .base import UnreadableEvent as UnreadableEvent
 from .base import builtin
 from .base import register as register
 from .base import registered as registered
-from .policies import ON_UNKNOWN, OUTCOMES, POLICIES, RELAXED_STARTS
-
-Obj: TypeAlias = dict[str, Any]
-Name: TypeAlias = Annotated[str, s.Name()]
-Time: TypeAlias = Annotated[str, s.TIME]
-Digest: TypeAlias = Annotated[str, s.DIGEST]
-Error: TypeAlias = Annotated[Obj, s.ERROR]
-Usage: TypeAlias = Annotated[Obj, s.USAGE]
-Cost: TypeAlias = Annotated[Obj, s.COST]
-Left: TypeAlias = Annotated[list[list[Any]], s.ListOf(s.Pair())]
-One: TypeAlias = Annotated[int, s.Whole(1)]
+from .call_events import ModelCompleted as ModelCompleted
+from .call_events import ModelFailed as ModelFailed
+from .call_events import ModelStarted as ModelStarted
+from .call_events import ToolAdopted as ToolAdopted
+from .call_events import ToolCompleted as ToolCompleted
+from .call_events import ToolDispatched as ToolDispatched
+from .call_events import ToolFailed as ToolFailed
+from .call_events import ToolResolved as ToolResolved
+from .call_events import ToolStarted as ToolStarted
+from .field_types import Digest, Error, Left, Name, Obj, One, Time, Usage
+from .policies import RELAXED_STARTS
 
 LINKS: Final = ("retry", "restart", "fork", "child")
 REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed", "abandoned")
@@ -81,6 +81,19 @@ class RunImported(Event):
     path: str | None = None
     parent_run_id: Name | None = None
     note: str | None = None
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class RunOpened(Event):
+    """A run begins that nobody owns: whoever knows its id records into it, live, what happens elsewhere."""
+
+    TYPE: ClassVar[str] = "run.opened"
+    kind: Name
+    source: str
+    title: str | None = None
+    tags: dict[str, str] | None = None
+    parent_run_id: Name | None = None
 
 
 @builtin
@@ -188,7 +201,10 @@ class RunErased(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class StepStarted(Event):
-    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1."""
+    """An execution of a step's body begins. `attempt` counts from 1, `entry` the executions of one attempt from 1.
+
+    `recalled` is there where the step has failed so long ago that the folded state has let go of it.
+    """
 
     TYPE: ClassVar[str] = "step.started"
     index: int
@@ -198,6 +214,7 @@ class StepStarted(Event):
     entry: One
     attempt: One
     key: str | None = None
+    recalled: Annotated[Obj | None, s.RECALLED] = None
 
 
 @builtin
@@ -245,150 +262,6 @@ class MessageAppended(Event):
     message_id: Name | None = None
     provider: str | None = None
     raw: Json = None
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ModelStarted(Event):
-    """A model is about to be asked."""
-
-    TYPE: ClassVar[str] = "model.started"
-    BLOBS: ClassVar[frozenset[str]] = frozenset({"params"})
-    call_id: Name
-    model: Name
-    request_hash: str
-    request_shape: str
-    attempt: One
-    provider: str | None = None
-    prompt_fingerprint: str | None = None
-    params: Json = None
-    place: Annotated[int | None, s.Whole(1)] = None
-    parts: Obj | None = None
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ModelCompleted(Event):
-    """A model answered. `usage` is None if it is unknown, which is never zero."""
-
-    TYPE: ClassVar[str] = "model.completed"
-    BLOBS: ClassVar[frozenset[str]] = frozenset({"response"})
-    call_id: Name
-    attempt: One
-    response: Json
-    usage: Usage | None = None
-    cost: Cost | None = None
-    response_id: str | None = None
-    finish_reason: str | None = None
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ModelFailed(Event):
-    """A model call failed; it may have cost something all the same."""
-
-    TYPE: ClassVar[str] = "model.failed"
-    call_id: Name
-    attempt: One
-    error: Error
-    transient: bool
-    again: bool = False
-    cut: bool = False
-    retry_at: Time | None = None
-    usage: Usage | None = None
-    cost: Cost | None = None
-    response_id: str | None = None
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ToolStarted(Event):
-    """The intent, before the effect: what will be done, under which key (= call_id), and by which policy."""
-
-    TYPE: ClassVar[str] = "tool.started"
-    BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
-    call_id: Name
-    tool: Name
-    args: Json
-    policy: Annotated[str, s.OneOf(POLICIES)]
-    read_only: bool
-    on_unknown: Annotated[str, s.OneOf(ON_UNKNOWN)]
-    attempt: One
-    provider_call_id: str | None = None
-    key_expires_at: Time | None = None
-    timeout_s: float | None = None
-    key_born: Annotated[Obj | None, s.BORN] = None
-    own_key: bool = False
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ToolDispatched(Event):
-    """The outbox relay is about to act."""
-
-    TYPE: ClassVar[str] = "tool.dispatched"
-    call_id: Name
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ToolCompleted(Event):
-    """The effect happened. `result_error` stands in for a result that couldn't be stored."""
-
-    TYPE: ClassVar[str] = "tool.completed"
-    BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
-    call_id: Name
-    attempt: One
-    result: Json = None
-    result_error: Error | None = None
-    cut: bool = False
-    replayed: bool = False
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ToolFailed(Event):
-    """The tool raised. That proves nothing, unless `did_not_happen` says so of this attempt.
-
-    `lost`: the agent wasn't told, and the call is judged as after a crash. `settled`: the agent was told that nobody
-    knows, and that was the word about all attempts so far.
-    """
-
-    TYPE: ClassVar[str] = "tool.failed"
-    call_id: Name
-    attempt: One
-    error: Error
-    transient: bool
-    did_not_happen: bool = False
-    again: bool = False
-    cut: bool = False
-    retry_at: Time | None = None
-    lost: bool = False
-    settled: bool = False
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ToolAdopted(Event):
-    """The open step asks for what may have happened in another one: from now on that call is its own."""
-
-    TYPE: ClassVar[str] = "tool.adopted"
-    call_id: Name
-
-
-@builtin
-@dataclass(frozen=True, slots=True)
-class ToolResolved(Event):
-    """Somebody says what became of a call: a person, a hook, or (`late`) a fenced owner of its own attempt."""
-
-    TYPE: ClassVar[str] = "tool.resolved"
-    BLOBS: ClassVar[frozenset[str]] = frozenset({"result"})
-    call_id: Name
-    attempt: One
-    outcome: Annotated[str, s.OneOf(OUTCOMES)]
-    result: Json = None
-    late: bool = False
-    note: str | None = None
 
 
 @builtin
@@ -541,13 +414,15 @@ class ContextCompacted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class CostRecorded(Event):
-    """Money that isn't part of a model call's own record."""
+    """Money, or tokens of a model, that isn't part of a call's own record."""
 
     TYPE: ClassVar[str] = "cost.recorded"
     amount: Annotated[str, s.MONEY]
     currency: Name
     source: str
     call_id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
 
 
 @builtin
@@ -574,10 +449,9 @@ class NoteAdded(Event):
     call_id: str | None = None
 
 
-RELAXED: Final = frozenset(
-    {"step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated"}
-    | {"prompt.pinned", "context.compacted", "signal.taken", "note.added"}
-)
+RELAXED: Final = frozenset({
+    "step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated",
+    "prompt.pinned", "context.compacted", "signal.taken", "note.added"})  # fmt: skip
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 
 
@@ -585,4 +459,4 @@ def is_durable(event: Event) -> bool:
     """Whether the commit of this event waits for the disk."""
     if isinstance(event, ToolStarted):
         return not (event.read_only or event.policy in RELAXED_STARTS)
-    return event.TYPE not in RELAXED
+    return event.TYPE not in RELAXED and event.DURABLE

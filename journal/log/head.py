@@ -18,10 +18,15 @@ from .codec import RUN_ID, is_utf8
 from .limits import row_int_max
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
-STATUSES: Final = ("queued", "running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "imported")
+UNOWNED: Final = frozenset({"imported", "open"})
+"""The statuses of a run that nobody ever owns: it happens elsewhere, and the log is only told of it."""
+STATUSES: Final = (
+    "queued", "running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "imported", "open",
+)  # fmt: skip
 STATUS_AFTER: Final[Mapping[str, str]] = {
     "run.queued": "queued",
     "run.imported": "imported",
+    "run.opened": "open",
     "run.claimed": "running",
     "run.requeued": "queued",
     "run.waiting": "waiting",
@@ -64,6 +69,11 @@ class Head(NamedTuple):
     pid: int | None = None
     pid_started: str | None = None
     cancel_requested: str | None = None
+
+    @property
+    def unowned(self) -> bool:
+        """Return whether nobody ever owns the run: it happens elsewhere, and nothing of it is sent from here."""
+        return self.status in UNOWNED
 
 
 _NEEDED: Final = frozenset(
@@ -157,6 +167,11 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
                 parent_run_id=event.parent_run_id,
                 queued_at=record.at,
             )
+        case e.RunOpened():
+            return head._replace(
+                kind=event.kind, title=None if record.private else event.title, tags=tags_json(event.tags),
+                scope=head.run_id, parent_run_id=event.parent_run_id, queued_at=record.at,
+            )  # fmt: skip
         case e.RunClaimed():
             return head._replace(
                 owner=event.worker, epoch=event.epoch, lease_until=boottime_s + event.lease_s, heartbeat_at=boottime_s,

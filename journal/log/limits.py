@@ -73,6 +73,14 @@ idle_readers_max: Final = 8
 """Connections for reading that are kept for the next reader; the others are closed after use."""
 recorder_busy_wait_s: Final = 5.0
 """How long a recorder that is used by itself, without a store, waits for a lock; then it is an OperationalError."""
+copied_store_bytes_max: Final = 4 * 1024**3
+"""A store that may be read and not written is looked at in a copy of at most this; a larger one is refused."""
+copy_tries_max: Final = 10
+"""How often such a copy is made again because the store's writer has begun its WAL anew meanwhile."""
+copy_piece_bytes: Final = 1024 * 1024
+"""Bytes of such a copy that are read at a time."""
+wal_header_bytes: Final = 32
+"""The beginning of a WAL: another one when the WAL is begun anew."""
 wal_retry_s: Final = 0.002
 """Between two tries to switch a fresh file to WAL while another process does the same."""
 subscription_poll_s: Final = 0.01
@@ -85,6 +93,11 @@ step_calls_max: Final = 10_000
 """Calls that the state of a run holds: of the open step, of failed ones, and those of which nobody knows."""
 steps_recent_max: Final = 64
 """Ids of completed steps that the state keeps; the rest is in the table step_ends."""
+failed_steps_max: Final = 64
+"""Failed steps whose attempts, calls and answers the state keeps; those of an older one are read from the log when it
+is entered again, and told to the state by that entry's step.started."""
+recalled_max: Final = 64
+"""Calls and questions of a failed step that a step.started can tell again; the state keeps a step that has more."""
 memory_bytes_max: Final = 4 * 1024 * 1024
 """The working memory of a run, as JSON, values over `inline_value_bytes_max` by reference."""
 plan_tasks_max: Final = 10_000
@@ -151,6 +164,8 @@ cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64
 """Elements of each list in a request to a model that are on record as short digests; the rest is one."""
+request_search_events_max: Final = 1_000
+"""Events at the end of a run among which another process's request to a model is looked for, to go on from it."""
 request_lists_kept_max: Final = 8
 """Lists that a model was asked by one key, as `messages`, that are held to be gone on from; others are hashed anew."""
 differences_told_max: Final = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import RLock, get_ident
 from types import TracebackType
@@ -17,12 +17,12 @@ from .base import RecordedEvent
 from .chain import NewRow, RawRow
 from .cipher import ERASED_KEY
 from .clock import Clock
-from .codec import decode
+from .codec import decode, loads
 from .errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from .guard import free, hold
 from .head import Head
 from .limits import checkpoint_stretch_events, hash_bytes, read_page_events_max
-from .private_values import KeyRing, Keys
+from .private_values import KeyRing, Keys, no_key
 from .store import Alone, BadRow, Checkpoint, Effect, Fault, Import, StepEnd, Transaction, Unknown, Write, read, warn_of
 from .tables import DERIVED, INDEX, STATE
 
@@ -297,7 +297,7 @@ def _pinned(head: Head) -> tuple[str | None, int, str | None]:
 
 def _decoded_at(alone: Alone) -> str:
     seq, kind, body, digest = alone.event
-    return decode(alone.run_id, seq, 0, kind, body, digest).at
+    return decode(alone.run_id, seq, 0, kind, body, digest, no_key).at
 
 
 def _keep(table: dict[_Key, Any], checkpoint: Checkpoint, keep: int) -> None:
@@ -483,6 +483,7 @@ class MemoryStore(_Reads):
         status: Sequence[str] = (),
         kind: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         prefix: str = "",
         since: str | None = None,
         after: tuple[str, str] | None = None,
@@ -498,11 +499,18 @@ class MemoryStore(_Reads):
             if (not status or head.status in status)
             and kind in (None, head.kind)
             and parent in (None, head.parent_run_id)
+            and (not tags or tags.items() <= loads(head.tags.encode()).items())
             and head.run_id.startswith(prefix)
             and (since is None or head.updated_at >= since)
             and (after is None or (head.queued_at, head.run_id) < after)
         ]
         return sorted(found, key=lambda head: (head.queued_at, head.run_id), reverse=True)[:limit]
+
+    def latest(self, *, status: Sequence[str] = (), bad: Callable[[BadRow], None] = warn_of) -> Head | None:
+        """The run that changed last, of these statuses (all: none), among those that no other run began."""
+        own = (head for head in self._sorted("runs") if head.parent_run_id is None)
+        found = (head for head in own if not status or head.status in status)
+        return max(found, key=lambda head: (head.updated_at, head.run_id), default=None)
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
         """The run's events with seq < before, newest first."""

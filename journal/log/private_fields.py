@@ -14,6 +14,7 @@ _ERROR: Final = ("error.message", "error.note", "error.traceback", "error.origin
 PRIVATE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "run.queued": ("input", "messages.*.content", "messages.*.raw", "plan.*.title", "plan.*.note", "title"),
     "run.imported": ("title", "note", "path"),
+    "run.opened": ("title",),
     "run.waiting": ("why",),
     "run.retry_scheduled": _ERROR,
     "run.requeued": ("note", "error.message"),
@@ -24,7 +25,7 @@ PRIVATE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "step.completed": ("result",),
     "step.failed": _ERROR,
     "message.appended": ("content", "raw"),
-    "model.started": ("params", "request_hash", "request_shape", "prompt_fingerprint", "parts"),
+    "model.started": ("params", "request", "request_hash", "prompt_fingerprint", "parts"),
     "model.completed": ("response",),
     "model.failed": _ERROR,
     "tool.started": ("args",),

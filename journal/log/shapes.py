@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, cast
 
 from .errors import InvalidArgument
 from .limits import int_max, int_min, name_chars_max
+from .policies import ON_UNKNOWN, POLICIES
 
 
 class Shape(Protocol):
@@ -281,6 +282,7 @@ ERROR: Final = Fields(
         "note": Text(),
         "traceback": Text(),
         "original": RAISED,
+        "status": Whole(100),
     },
 )
 USAGE: Final = Fields(
@@ -293,10 +295,33 @@ COST: Final = Fields(
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
+REQUEST: Final = Fields(
+    {},
+    {
+        "after": Whole(1),
+        "keys": ListOf(Text()),
+        "keep": MapOf(Whole(1)),
+        "tail": MapOf(ListOf(Anything())),
+        "rest": MapOf(Anything()),
+    },
+)
 WAIT: Final = Fields(
     {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()},
     {"step": Name(), "differs": OneOf(("plan", "step", "request"))},
 )
+RECALLED_CALL: Final = Fields(
+    {"tool": Name(), "policy": OneOf(("model", *POLICIES)), "status": OneOf(("new", "completed", "failed"))},
+    {
+        "read_only": Flag(), "on_unknown": OneOf(ON_UNKNOWN), "own_key": Flag(), "unusable": Flag(), "attempt": Whole(),
+        "ended": Whole(), "place": Whole(), "maybe": ListOf(Whole(1)), "value_seq": Whole(), "args_seq": Whole(),
+        "began": Whole(), "latest": Whole(), "started_at": Text(), "taken": Text(), "taken_seq": Whole(),
+    },
+)  # fmt: skip
+RECALLED_QUESTION: Final = Fields(
+    {"action": Text(), "attempt": Whole(), "asked_seq": Whole(1), "asked_at": Text(), "decision": Text()},
+    {"tool": Text(), "call_id": Text(), "risk": Text(), "expires_at": Text(), "answered_seq": Whole(1)},
+)
+RECALLED: Final = Fields({"calls": MapOf(RECALLED_CALL), "questions": MapOf(RECALLED_QUESTION)})
 TASK: Final = Fields(
     {"id": Name(), "title": Text(), "status": OneOf(("todo", "doing", "done", "dropped"))}, {"note": Text()}
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -21,7 +21,7 @@ from .chain import RawRow
 from .cipher import ERASED_KEY
 from .codec import decode, is_utf8
 from .errors import CorruptLog, InvalidArgument
-from .head import Head, row_fault
+from .head import STATUSES, Head, row_fault
 from .limits import int_max, read_page_events_max
 from .private_values import KeyRing
 from .sqlite_checkpoints import opened
@@ -47,15 +47,21 @@ _LOG_PAGE: Final = (
 _STATED_AT: Final = """substr(CAST({0} AS TEXT), instr(CAST({0} AS TEXT), '"at":"') + 6, {1})"""
 """The first characters of the time in a body; it stands at the beginning."""
 
-_FIELDS: Final = ", ".join(Head._fields)
+_FIELDS: Final = ", ".join(f"runs.{name}" for name in Head._fields)
 _ROW_OF: Final = f"SELECT {_FIELDS} FROM runs WHERE run_id = ?"
 # The last event of a run that is running is its head; the body's beginning holds its time.
-_HEAD: Final = (
-    f"SELECT {_FIELDS}, last.seq, last.hash, substr(last.body, 1, 60) FROM runs LEFT JOIN events AS last "
-    "ON last.position = iif(runs.status = 'running', "
+_LAST: Final = (
+    "LEFT JOIN events AS last ON last.position = iif(runs.status = 'running', "
     "(SELECT position FROM events WHERE run = runs.run ORDER BY seq DESC LIMIT 1), NULL)"
 )
-HEAD_OF: Final = f"{_HEAD} WHERE run_id = ?"
+_COLUMNS: Final = f"SELECT {_FIELDS}, last.seq, last.hash, substr(last.body, 1, 60) FROM"
+_HEAD: Final = f"{_COLUMNS} runs {_LAST}"
+_TAGGED: Final = f"{_COLUMNS} run_tags AS tagged CROSS JOIN runs ON runs.run_id = tagged.run_id {_LAST}"
+_HAS_TAG: Final = (
+    "EXISTS (SELECT 1 FROM run_tags AS also WHERE also.tag = ? AND also.value = ? "
+    "AND also.queued_at = runs.queued_at AND also.run_id = runs.run_id)"
+)
+HEAD_OF: Final = f"{_HEAD} WHERE runs.run_id = ?"
 _EFFECT: Final = "SELECT scope, key, tool, args_sha256, run_id, seq FROM effects WHERE scope = ? AND key = ?"
 _UNKNOWN: Final = "SELECT scope, key, run_id, seq FROM unknowns WHERE scope = ? AND key = ?"
 _NEWEST: Final = "SELECT newest FROM lines WHERE scope = ?"
@@ -125,40 +131,62 @@ def escaped(text: str) -> str:
 
 
 def heads_page(  # noqa: PLR0917 - each one is a filter
-    status: Sequence[str],
+    status: str | None,
     kind: str | None,
     parent: str | None,
+    tags: Mapping[str, str],
     prefix: str,
     since: str | None,
     after: tuple[str, str] | None,
     limit: int,
 ) -> tuple[str, tuple[Any, ...]]:
-    """The query for a page of heads, newest first."""
-    where: list[str] = []
-    params: list[Any] = []
-    if status:
-        # Most runs have completed: then walking down runs_by_queued finds a page soon. The others are few: they are
-        # gathered by status and sorted. The + keeps the index out.
-        column = "+status" if "completed" in status else "status"
-        where.append(f"{column} IN ({', '.join('?' * len(status))})")
-        params += status
-    if kind is not None:
-        where.append("kind = ?")
-        params.append(kind)
-    if parent is not None:
-        where.append("parent_run_id = ?")
-        params.append(parent)
+    """The query for a page of heads, newest first.
+
+    One filter, the narrowest, is walked down by its index, in the order of the page. A + keeps the index of another
+    out: it would gather all that fits and sort it.
+    """
+    filters = {"parent_run_id": parent, "status": status, "kind": kind}
+    given = [(column, value) for column, value in filters.items() if value is not None]
+    where = [f"{'+' * bool(place or tags)}runs.{column} = ?" for place, (column, _) in enumerate(given)]
+    params: list[Any] = [value for _, value in given]
+    by, text = "runs", _HEAD
+    for place, (tag, value) in enumerate(tags.items()):
+        if place:
+            where.append(_HAS_TAG)
+        else:
+            by, text = "tagged", _TAGGED
+            where.append("tagged.tag = ? AND tagged.value = ?")
+        params += [tag, value]
     if prefix:
-        where.append("run_id >= ? AND run_id < ?")
+        where.append("runs.run_id >= ? AND runs.run_id < ?")
         params += [prefix, prefix + "\x7f"]  # above all that an id may hold
     if since is not None:
         where.append(f"(updated_at >= ? OR {_STATED_AT.format('substr(last.body, 1, 60)', 27)} >= ?)")
         params += [since, since]
     if after is not None:
-        where.append(f"(queued_at, run_id) < ({', '.join(_place(each) for each in after)})")
+        where.append(f"({by}.queued_at, {by}.run_id) < ({', '.join(_place(each) for each in after)})")
         params += map(_bytes, after)
-    text = f"{_HEAD} WHERE {' AND '.join(where)}" if where else _HEAD
-    return f"{text} ORDER BY queued_at DESC, run_id DESC LIMIT ?", (*params, limit)
+    text = f"{text} WHERE {' AND '.join(where)}" if where else text
+    return f"{text} ORDER BY {by}.queued_at DESC, {by}.run_id DESC LIMIT ?", (*params, limit)
+
+
+def changed_page(status: str, after: tuple[str, str] | None) -> tuple[str, tuple[Any, ...]]:
+    """The query for the run of a status, begun by no other, that changed last, or before the row (time, id) `after`.
+
+    Of runs that are running it is all of them: their last events say when they changed.
+    """
+    text, params = f"{_HEAD} WHERE status = ? AND parent_run_id IS NULL", (status,)
+    if status == "running":
+        return text, params
+    if after is not None:
+        text += f" AND (updated_at, run_id) < ({', '.join(_place(each) for each in after)})"
+        params = (status, *map(_bytes, after))
+    return f"{text} ORDER BY updated_at DESC, run_id DESC LIMIT 1", params
+
+
+def _listed(head: Head) -> tuple[bytes, bytes]:
+    """Where a head stands in a listing, as SQLite compares texts."""
+    return head.queued_at.encode("utf-8", "surrogateescape"), head.run_id.encode("utf-8", "surrogateescape")
 
 
 def head_of(row: tuple[Any, ...]) -> Head:
@@ -286,6 +314,7 @@ class SQLiteWideReads(SQLiteReads):
         status: Sequence[str] = (),
         kind: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         prefix: str = "",
         since: str | None = None,
         after: tuple[str, str] | None = None,
@@ -300,8 +329,12 @@ class SQLiteWideReads(SQLiteReads):
         if limit < 1:
             raise InvalidArgument(f"limit: expected 1 or more, got {limit}")
         while True:
-            page = heads_page(status, kind, parent, prefix, since, after, limit)
-            rows = [head_of(row) for row in self._rows(*page)]
+            rows: list[Head] = []
+            for each in dict.fromkeys(status) or (None,):
+                page = heads_page(each, kind, parent, tags or {}, prefix, since, after, limit)
+                rows += map(head_of, self._rows(*page))
+            if len(status) > 1:
+                rows = sorted(rows, key=_listed, reverse=True)[:limit]
             faults = [row_fault(head) for head in rows]
             found = [head for head, fault in zip(rows, faults, strict=True) if fault is None]
             for head, fault in zip(rows, faults, strict=True):
@@ -310,6 +343,22 @@ class SQLiteWideReads(SQLiteReads):
             if found or len(rows) < limit:
                 return found
             after = (rows[-1].queued_at, rows[-1].run_id)
+
+    def latest(self, *, status: Sequence[str] = (), bad: Callable[[BadRow], None] = warn_of) -> Head | None:
+        """The run that changed last, of these statuses (all: none), among those that no other run began."""
+        found: list[Head] = []
+        for each in dict.fromkeys(status or STATUSES):
+            after: tuple[str, str] | None = None
+            while rows := [head_of(row) for row in self._rows(*changed_page(each, after))]:
+                sound = [head for head in rows if row_fault(head) is None]
+                for head in rows:
+                    if (fault := row_fault(head)) is not None:
+                        bad(BadRow("runs", escaped(head.run_id), fault))
+                found += sound
+                if sound or each == "running":
+                    break
+                after = (rows[-1].updated_at, rows[-1].run_id)
+        return max(found, key=lambda head: (head.updated_at, head.run_id), default=None)
 
     def read_back(self, run_id: str, before: int | None = None) -> Iterator[RecordedEvent]:
         """The run's events with seq < before, newest first."""

@@ -39,6 +39,13 @@ _INSERT: Final = "INSERT INTO events (run, seq, type, body, hash) VALUES (?, ?, 
 _ADD_BLOB: Final = "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _ADD_EFFECT: Final = "INSERT INTO effects (scope, key, tool, args_sha256, run_id, seq) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_UNKNOWN: Final = "INSERT INTO unknowns (scope, key, run_id, seq) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_RETAG: Final = (
+    "DELETE FROM run_tags",
+    (
+        "INSERT OR IGNORE INTO run_tags SELECT key, CAST(value AS TEXT), queued_at, run_id "
+        "FROM runs, json_each(iif(json_valid(tags), tags, '{}')) WHERE json_each.type = 'text'"
+    ),
+)
 _DROP_UNKNOWN: Final = "DELETE FROM unknowns WHERE scope = ? AND key = ?"
 _ADD_STEP_END: Final = (
     "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
@@ -240,6 +247,8 @@ class SQLiteTransaction(SQLiteReads):
                     self._connection.execute(_RESTORE, (run, *write.head))
                     self._write_rows(write)
             restore(self._connection)
+            for statement in _RETAG:
+                self._connection.execute(statement)
             self._connection.execute("DELETE FROM meta WHERE key = 'index'")
         except apsw.Error as error:
             self.failed = translate(error, self._path)

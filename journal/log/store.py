@@ -8,7 +8,7 @@ nothing is written. Who may append what is in `authority.py`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -362,6 +362,7 @@ class Store(Reading, Protocol):
         status: Sequence[str] = (),
         kind: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         prefix: str = "",
         since: str | None = None,
         after: tuple[str, str] | None = None,
@@ -370,9 +371,16 @@ class Store(Reading, Protocol):
     ) -> list[Head]:
         """Heads by (queued_at, run_id), newest first, after the given one in that order; `since` bounds updated_at.
 
+        A run has all of `tags`. A page takes as long in a store of many runs as in one of few, if one of the filters
+        is the narrow one: the first tag, or else the parent, or the status, or the kind.
+
         `bad` is told of each row that can't be read, maybe twice; there may be more behind fewer heads than `limit`,
         and none behind no head.
         """
+        ...
+
+    def latest(self, *, status: Sequence[str] = (), bad: Callable[[BadRow], None] = warn_of) -> Head | None:
+        """Return the run that changed last, of these statuses (all: none), among those that no other run began."""
         ...
 
     def head_row(self, run_id: str) -> Head | None:
@@ -526,6 +534,7 @@ def all_heads(
     status: Sequence[str] = (),
     kind: str | None = None,
     parent: str | None = None,
+    tags: Mapping[str, str] | None = None,
     prefix: str = "",
     since: str | None = None,
     bad: Callable[[BadRow], None] = warn_of,
@@ -536,6 +545,7 @@ def all_heads(
         status=status,
         kind=kind,
         parent=parent,
+        tags=tags,
         prefix=prefix,
         since=since,
         after=after,

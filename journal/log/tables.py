@@ -35,5 +35,5 @@ DERIVED: Final = tuple(name for name in INDEX if name != "imports")
 STATE: Final = ("runs", "blobs", "checkpoints", "secrets", *INDEX)
 """All that a store holds beside the events."""
 
-ALL: Final = frozenset({"events", "run_keys", "log", "meta", *STATE})
+ALL: Final = frozenset({"events", "run_keys", "log", "meta", "run_tags", *STATE})
 """Every table and view that is ours; a tool's own have other names."""

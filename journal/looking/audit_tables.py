@@ -260,7 +260,7 @@ class TableAudit:
         parent, base = status.parent_run_id, status.base
         if parent is not None and self.store.head(parent) is None:
             what = f"the parent {shown(parent)} isn't in the store"
-            severity: Severity | None = "info" if status.status == "imported" else None
+            severity: Severity | None = "info" if status.unowned else None
             yield finding("parent_missing", self.run_id, 1, what, show_events(self.run_id, 1), severity=severity)
         if base is not None:
             yield from self._check_base(base)

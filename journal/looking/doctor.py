@@ -34,6 +34,7 @@ from runjournal.log.limits import (
     runs_named_max,
     wal_size_limit_bytes,
 )
+from runjournal.log.own_types import load_own_types
 from runjournal.log.store import Store, all_heads
 from runjournal.logbook import Logbook
 from runjournal.projections.findings import BESIDE, shown, spoken
@@ -109,6 +110,13 @@ class _Patient:
         names = ("runjournal", "apsw", "orjson", "eventsourcing")
         packages = ", ".join(f"{name} {_version(name)}" for name in names)
         yield Check("versions", True, f"Python {platform.python_version()}, {packages}")
+        found = load_own_types()
+        for name, why in found.failed:
+            yield Check("event types", False, f"those of {shown(name)} can't be loaded: {shown(why)}", "pip check")
+        if found.loaded:
+            yield Check(
+                "event types", True, f"{len(found.loaded)} packages bring event types{_list(list(found.loaded))}"
+            )
 
     def engine(self) -> Iterator[Check]:
         """Whether the engine has the fixes that a journal needs."""
@@ -308,7 +316,7 @@ class _Patient:
         yield Check("running", True, f"{alive} runs are running and have a living owner")
         what = f"{len(gone)} running runs have no living owner{_list(gone)}"
         yield Check("abandoned", not gone, what, self._run_command("explain", gone))
-        for status in ("queued", "scheduled_retry", "imported"):
+        for status in ("queued", "scheduled_retry", "imported", "open"):
             yield Check(status, True, f"{sum(1 for _ in self._heads(status))} runs are {status}")
         stopped, waiting = dict[str, list[str]](), list[str]()
         for head in self._heads("waiting"):

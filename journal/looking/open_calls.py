@@ -49,7 +49,7 @@ def _open_call(journal: Logbook, state: RunState, call_id: str, call: Call) -> O
     status = "open" if call.status == "open" else "unknown"
     seq = call.latest - state.offset
     verdict, why = "", ""
-    if state.status.status != "imported":
+    if not state.status.unowned:
         happened = journal.store.effect(state.status.scope, call_id) is not None
         verdict, why = judge(
             call, tool_today(call.tool), moment(journal.clock, journal.ownership.process), happened=happened

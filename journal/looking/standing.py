@@ -156,7 +156,7 @@ def known_agent(log: Logbook, head: Head) -> str:
     """Return the agent that a run of this store was last claimed for: this run, or else the newest of its kind."""
     others = itertools.islice(log.runs(kind=head.kind), agent_search_runs_max)
     for each in itertools.chain([head], others):
-        if each.status != "imported" and log.store.imported(each.run_id) is None:
+        if not each.unowned and log.store.imported(each.run_id) is None:
             claims = [record.event for record in log.store.read(each.run_id, types=("run.claimed",))]
             named = [claim.agent for claim in claims if isinstance(claim, e.RunClaimed) and claim.agent]
             if named:
@@ -297,6 +297,7 @@ def _stopping(stand: Stand) -> Iterable[Way]:
 
 _lives: Final = "it lives in another store, and goes on there"
 _never: Final = "it happened in another tool, and was imported: it is there to be looked at"
+_recorded: Final = "it is open: it happens elsewhere, and is recorded here as it happens; nobody owns it"
 
 
 KINDS: Final[tuple[StandingKind, ...]] = (
@@ -305,6 +306,15 @@ KINDS: Final[tuple[StandingKind, ...]] = (
         lambda s: s.head.status == "imported",
         lambda _: _never,
         lambda s: [s.do("show", "what was said in it", options="--messages", moves=False)],
+    ),
+    StandingKind(
+        "open",
+        lambda s: s.head.status == "open" and not s.elsewhere,
+        lambda _: _recorded,
+        lambda s: [
+            s.do("tail", "watch what is recorded", moves=False),
+            s.do("fork", "a new run that goes on from what was recorded so far"),
+        ],
     ),
     StandingKind(
         "elsewhere",

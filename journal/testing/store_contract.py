@@ -17,6 +17,7 @@ from runjournal.log.codec import decode
 from runjournal.log.errors import InvalidArgument, StoreClosed, StoreError, WrongExpectation
 from runjournal.log.head import Head
 from runjournal.log.limits import read_page_events_max
+from runjournal.log.private_values import no_key
 from runjournal.log.store import Checkpoint, Effect, Transaction, Write
 
 from .store_making import (
@@ -249,7 +250,7 @@ class StoreContract(TablesContract):
                 check(not isinstance(each, BaseException), f"an append that decides inside the lock failed: {each!r}")
             records = list(store.read("run-1"))
             equal(list(range(1, 5 + 2 * _RACERS)), [each.seq for each in records], "seq")
-            chain = [decode("run-1", *row) for row in verified(store.read_raw("run-1"), "run-1")]
+            chain = [decode("run-1", *row, no_key) for row in verified(store.read_raw("run-1"), "run-1")]
             equal(records, chain, "the chain")
             equal(len(records), len({each.position for each in records}), "positions")
 
@@ -367,8 +368,8 @@ class StoreContract(TablesContract):
     def test_heads_are_filtered(self) -> None:
         """Each filter leaves the heads that fit, and all of them together what fits them all."""
         with self.open() as store:
-            append(store, "job-1", [queued("report")], at=1)
-            append(store, "job-2", [queued("report"), claimed(1)], at=2)
+            append(store, "job-1", [queued("report", tags={"team": "ops"})], at=1)
+            append(store, "job-2", [queued("report", tags={"on": "2", "team": "ops"}), claimed(1)], at=2)
             append(store, "task-1", [queued("mail", parent="job-1")], at=3)
             append(store, "task-2", [queued("report", parent="job-1"), claimed(1), e.RunCompleted(output=None)], at=4)
             cases: list[tuple[list[str], dict[str, Any]]] = [
@@ -383,11 +384,38 @@ class StoreContract(TablesContract):
                 (["job-1"], {"status": ["queued"], "kind": "report", "prefix": "j"}),
                 (["task-2"], {"parent": "job-1", "kind": "report", "status": ["completed", "failed"]}),
                 ([], {"kind": "other"}),
+                (["job-2", "job-1"], {"tags": {"team": "ops"}}),
+                (["job-2"], {"tags": {"team": "ops", "on": "2"}}),
+                (["job-1"], {"tags": {"team": "ops"}, "status": ["queued", "failed"], "kind": "report"}),
+                ([], {"tags": {"team": "web"}}),
                 (["task-2", "task-1"], {"limit": 2}),
             ]
             for expected, filters in cases:
                 equal(expected, [head.run_id for head in store.heads(**filters)], f"heads({filters})")
             raises(InvalidArgument, lambda: store.heads(limit=0), "heads(limit=0)")
+
+    def test_the_run_that_changed_last(self) -> None:
+        """The latest run is the one whose newest event is the newest, of runs that no other began, of a status."""
+        with self.open() as store:
+            equal(None, store.latest(), "latest in an empty store")
+            append(store, "a", [queued(), claimed(1)], at=1)
+            append(store, "b", [queued(), claimed(1), e.RunCompleted(output=None)], at=2)
+            append(store, "c", [queued()], at=3)
+            append(store, "d", [queued(parent="c")], at=9)
+            for expected, status in (
+                ("c", ()),
+                ("b", ("completed", "running")),
+                ("a", ("running",)),
+                (None, ("failed",)),
+            ):
+                found = store.latest(status=status)
+                equal(expected, found and found.run_id, f"latest({status})")
+            append(store, "a", [e.NoteAdded("x")], at=5)
+            equal(
+                ["a", "a"],
+                [found and found.run_id for found in (store.latest(), store.latest(status=["running"]))],
+                "latest",
+            )
 
     def test_heads_page_by_key(self) -> None:
         """Paging behind the last head of a page returns each run once, also where times are equal."""

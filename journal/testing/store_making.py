@@ -53,11 +53,10 @@ def raises(kind: type[BaseException], call: Callable[[], object], what: str) -> 
     raise AssertionError(f"{what}: expected {kind.__name__}, got the result {result!r:.200}")
 
 
-def queued(kind: str = "report", *, parent: str | None = None) -> Event:
+def queued(kind: str = "report", *, parent: str | None = None, tags: dict[str, str] | None = None) -> Event:
     """Return the first event of a run."""
-    return e.RunQueued(
-        kind=kind, input={"n": 1, "a": {"y": 1, "b": 2}}, tags={"z": "1", "a": "2"}, scope=None, parent_run_id=parent
-    )
+    tags = {"z": "1", "a": "2"} if tags is None else tags
+    return e.RunQueued(kind=kind, input={"n": 1, "a": {"y": 1, "b": 2}}, tags=tags, scope=None, parent_run_id=parent)
 
 
 def claimed(epoch: int) -> Event:

@@ -90,8 +90,8 @@ class Appender:
     def submit(self, batch: Batch, told: Callable[[SharedAppend], None]) -> bool:
         """Take an append of the owner that shares its commit with others; return False if it has to be made at once.
 
-        `told` hears of its end, in another thread, some time after the store's `sharing.wake`. Raises what is wrong with
-        the batch, StoreClosed.
+        `told` hears of its end, in another thread, some time after the store's `sharing.wake`. Raises what is wrong
+        with the batch, StoreClosed.
         """
         sharing = self.store.sharing
         if sharing is None or not may_share((batch,)):
@@ -365,6 +365,8 @@ class _Append:
 
     def _write(self, gate: Gate) -> list[RecordedEvent]:
         head, records = self.head, self.records
+        if self.before is not None and not self.batch.epoch and self.batch.imported is None:
+            self._check_native()
         rows: list[NewRow] = []
         blobs: dict[str, bytes] = {}
         self.secret = keys.of_run(self.tx, self.batch.run_id, self.appender.private, self.batch.drafts[0].event)
@@ -373,7 +375,6 @@ class _Append:
             gate.admit(draft)
             if isinstance(draft.event, e.RunClaimed):
                 epoch, self.claims = draft.event.epoch, True
-                self._check_native()
             draft = placed(draft, epoch, self.state)  # noqa: PLW2901 - the same draft, at its place
             seq = head.head_seq + 1
             stored = draft if self.secret is None else keys.hidden(draft, self.secret, self.batch.run_id, seq)
@@ -411,7 +412,7 @@ class _Append:
 
     def _fold(self, rec: RecordedEvent) -> None:
         """Fold the event in, and note what it means for the index tables."""
-        if rec.type in index.INDEXED and self.head.status != "imported":
+        if rec.type in index.INDEXED and not self.head.unowned:
             state = self.state or self.facts()
             if self.rows is NO_ROWS:
                 self.rows = index.Rows()
@@ -451,10 +452,12 @@ class _Append:
             raise NotAllowed(f"run {run_id}: step {event.id}: expected index {expected}, got {event.index}")
 
     def _check_native(self) -> None:
-        """Refuse to claim a run that lives elsewhere: its owner may go on there."""
-        if self.before is not None and self.tx.imported(self.batch.run_id) is not None:
+        """Refuse to write into a run that lives elsewhere: what happens to it there is imported from there."""
+        erases = self.batch.drafts[0].type == "run.erased"
+        if not erases and self.tx.imported(self.batch.run_id) is not None:
             raise NotAllowed(
-                f"run {self.batch.run_id} was imported from another store and lives there; fork it to go on"
+                f"run {self.batch.run_id} was imported and lives elsewhere: here only its importer adds to it; "
+                "fork it to go on"
             )
 
     def _check_line(self, event: e.RunQueued) -> None:

@@ -13,7 +13,7 @@ from runjournal.projections.state import RunState
 
 
 def _check_tags(_: RunState, rec: RecordedEvent) -> None:
-    if isinstance(rec.event, e.RunQueued) and len(rec.event.tags or ()) > tags_max:
+    if isinstance(rec.event, e.RunQueued | e.RunOpened) and len(rec.event.tags or ()) > tags_max:
         raise TooLarge(f"run {rec.run_id}: {len(rec.event.tags or ())} tags, a run may have tags_max = {tags_max}")
 
 
@@ -39,6 +39,7 @@ def _check_signals(state: RunState, rec: RecordedEvent) -> None:
 
 BOUNDS: Final[Mapping[str, Callable[[RunState, RecordedEvent], None]]] = {
     "run.queued": _check_tags,
+    "run.opened": _check_tags,
     "memory.set": _check_context,
     "plan.set": _check_context,
     "plan.updated": _check_context,

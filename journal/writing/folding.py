@@ -15,6 +15,7 @@ from runjournal.log.hiding import blob_value
 from runjournal.log.private_values import KeyRing
 from runjournal.log.store import Reading, Store
 from runjournal.projections import transcript
+from runjournal.projections.skim import fold_rows
 from runjournal.projections.state import RunState
 
 from . import checkpoints
@@ -22,14 +23,25 @@ from . import checkpoints
 
 def context_records(store: Store, run_id: str, upto: int | None = None) -> Iterator[RecordedEvent]:
     """Yield the events that `transcript.messages` needs of a run and of those that it goes on from, in order."""
+    for part, last in _parts(store, run_id, upto):
+        yield from store.read(part, 0, last, types=transcript.CONTEXT_TYPES)
+
+
+def own_records(store: Store, run_id: str) -> Iterator[RecordedEvent]:
+    """Yield the events of users' own types of the runs that a retry or a fork goes on from, in order."""
+    for part, last in _parts(store, run_id, None)[:-1]:
+        yield from (record for record in store.read(part, 0, last) if record.type.startswith("x."))
+
+
+def _parts(store: Store, run_id: str, upto: int | None) -> list[tuple[str, int | None]]:
+    """Return the runs whose events a run has as its own, itself last, each up to a seq; a restart begins anew."""
     parts: list[tuple[str, int | None]] = [(run_id, upto)]
     while (first := next(iter(store.read(parts[-1][0], 0, 1)), None)) is not None:
         queued = first.event
         if not isinstance(queued, e.RunQueued) or queued.base is None or queued.link not in ("retry", "fork"):
             break
         parts.append((queued.base["run_id"], queued.base["seq"]))
-    for part, last in reversed(parts):
-        yield from store.read(part, 0, last, types=transcript.CONTEXT_TYPES)
+    return parts[::-1]
 
 
 def begin(store: Store, queued: e.RunQueued | None) -> RunState:
@@ -81,7 +93,15 @@ def load(
     CorruptLog, Unfoldable.
     """
     state, seq, chain = start(store, reading, run_id, upto, whole=whole)
-    return state.fold(chained(reading, run_id, seq, upto, chain), force=force), seq
+    rows = verified(reading.read_raw(run_id, seq, upto), run_id, seq, chain)
+    fold_rows(state, run_id, rows, KeyRing(reading.key), force=force)
+    if max(state.seq, seq) < upto:
+        raise _missing(run_id, max(state.seq, seq), upto)
+    return state, seq
+
+
+def _missing(run_id: str, last: int, upto: int) -> CorruptLog:
+    return CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
 
 
 def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
@@ -94,7 +114,7 @@ def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | N
         last = row[0]
         yield decode(run_id, *row, keys)
     if last < upto:
-        raise CorruptLog(run_id, last + 1, f"the event is missing, the run has {upto}")
+        raise _missing(run_id, last, upto)
 
 
 def event_at(reading: Reading, run_id: str, seq: int) -> RecordedEvent | None:

@@ -22,7 +22,7 @@ def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes |
     An erased key is returned as it is. Raises NotAllowed for a run that goes on from an erased one; MissingExtra.
     """
     known = tx.secret("run", run_id)
-    if known is not None or not isinstance(first, e.RunQueued | e.RunImported):
+    if known is not None or not isinstance(first, e.RunQueued | e.RunImported | e.RunOpened):
         return known
     for other in _before(first):
         check_there(tx, other, f"what {run_id} would go on from")
@@ -37,7 +37,7 @@ def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes |
     return key
 
 
-def _before(first: e.RunQueued | e.RunImported) -> list[str]:
+def _before(first: e.RunQueued | e.RunImported | e.RunOpened) -> list[str]:
     base = first.base["run_id"] if isinstance(first, e.RunQueued) and first.base else None
     return [each for each in (base, first.parent_run_id) if each]
 

@@ -55,12 +55,38 @@ CREATE TABLE checkpoints (
     PRIMARY KEY (run_id, seq, fold)
 ) STRICT;
 
--- Listings go by queued_at, which never changes: an index on what each append moves would cost it a page of the WAL.
+-- The tags of the runs, by what a listing asks for; made of the column `tags` by the triggers below.
+CREATE TABLE run_tags (
+    tag TEXT NOT NULL,
+    value TEXT NOT NULL,
+    queued_at TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (tag, value, queued_at, run_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER runs_tagged AFTER INSERT ON runs WHEN NEW.tags <> '{}' AND json_valid(NEW.tags) BEGIN
+    INSERT OR IGNORE INTO run_tags SELECT key, CAST(value AS TEXT), NEW.queued_at, NEW.run_id FROM json_each(NEW.tags)
+    WHERE json_each.type = 'text';
+END;
+
+CREATE TRIGGER runs_retagged AFTER UPDATE OF tags, queued_at ON runs
+WHEN OLD.tags <> NEW.tags OR OLD.queued_at <> NEW.queued_at BEGIN
+    DELETE FROM run_tags WHERE queued_at = OLD.queued_at AND run_id = OLD.run_id
+        AND tag IN (SELECT key FROM json_each(iif(json_valid(OLD.tags), OLD.tags, '{}')));
+    INSERT OR IGNORE INTO run_tags SELECT key, CAST(value AS TEXT), NEW.queued_at, NEW.run_id
+        FROM json_each(iif(json_valid(NEW.tags), NEW.tags, '{}')) WHERE json_each.type = 'text';
+END;
+
+-- Listings go by queued_at, which never changes. What changed last goes by updated_at, which moves with the row alone:
+-- that of a running run stays while it is appended to.
 CREATE INDEX runs_by_queued ON runs (queued_at, run_id);
-CREATE INDEX runs_by_status ON runs (status, run_id);
-CREATE INDEX runs_by_parent ON runs (parent_run_id, run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX runs_by_status ON runs (status, queued_at, run_id);
+CREATE INDEX runs_by_kind ON runs (kind, queued_at, run_id);
+CREATE INDEX runs_by_change ON runs (status, updated_at, run_id) WHERE parent_run_id IS NULL;
+CREATE INDEX runs_by_parent ON runs (parent_run_id, queued_at, run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX effects_by_run ON effects (run_id);
 CREATE INDEX unknowns_by_run ON unknowns (run_id);
+CREATE INDEX lines_by_newest ON lines (newest);
 
 -- What was there before has no rows yet: whoever opens the store next makes them.
 INSERT INTO meta (key, value) SELECT 'index', 'stale' WHERE EXISTS (SELECT 1 FROM events);
