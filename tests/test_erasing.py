@@ -52,7 +52,7 @@ PUBLIC = {
     "run.failed": "left cause",
     "run.cancel_requested": "mode",
     "run.erased": "reason",
-    "step.started": "index id name kind entry attempt key",
+    "step.started": "index id name kind entry attempt key recalled",
     "step.completed": "index",
     "step.failed": "index transient cut left",
     "step.recorded": "index",
