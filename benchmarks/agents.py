@@ -44,15 +44,16 @@ def append_run_ratio(folder: Path, groups: int) -> dict[str, float]:
     """`Run.message` / the same row by bare apsw, single operations in turn."""
     found: list[dict[str, float]] = []
     with Journal.open(folder / "run-ours.db") as journal:
+        run_id = journal.new_run_id()
 
         def agent(run: Run) -> None:
             with run.step("talk"):
                 run.message("user", TEXT)
-                bare = append.Bare(folder / "run-bare.db", journal, run_id="r")
+                bare = append.Bare(folder / "run-bare.db", journal, run_id)
                 with durable_messages():
                     found.append(append.grouped(lambda: run.message("user", TEXT), bare.insert, groups))
 
-        journal.run(agent, run_id="r")
+        journal.run(agent, run_id=run_id)
     return found[0]
 
 
@@ -63,7 +64,7 @@ def async_append_ratio(folder: Path, groups: int) -> dict[str, float]:
     async def agent(run: AsyncRun) -> None:
         async with run.step("talk"):
             run.message("user", TEXT)
-            bare = append.Bare(folder / "async-bare.db", journal, run_id="r")
+            bare = append.Bare(folder / "async-bare.db", journal, run_id)
             with durable_messages():
                 found.append(await alternated(run, bare, groups))
 
@@ -84,7 +85,8 @@ def async_append_ratio(folder: Path, groups: int) -> dict[str, float]:
         return spread(ratios)
 
     with AsyncJournal.open(folder / "async-ours.db") as journal:
-        asyncio.run(journal.run_async(agent, run_id="r"))
+        run_id = journal.new_run_id()
+        asyncio.run(journal.run_async(agent, run_id=run_id))
     return found[0]
 
 
@@ -139,31 +141,34 @@ def _step(run: Run, send: Callable[..., Any]) -> None:
 def steps(folder: Path, count: int = 200) -> dict[str, Any]:
     """{`step_us`: {policy: median microseconds}, `step_fsyncs`: {policy: counted}, `step_commits`: of the first}."""
     took: dict[str, float] = {}
+    cpu: dict[str, float] = {}
     syncs: dict[str, float] = {}
     commits: dict[str, float] = {}
     for policy in POLICIES:
         send = _tools(policy)
-        took[policy] = round(1e6 * statistics.median(_timed_steps(folder / f"steps-{policy}.db", send, count)), 1)
+        timed = _timed_steps(folder / f"steps-{policy}.db", send, count)
+        took[policy], cpu[policy] = (round(1e6 * statistics.median(each), 1) for each in zip(*timed, strict=True))
         vfs = _Counting()
         try:
             counted = _counted_steps(folder / f"counted-{policy}.db", send, vfs)
         finally:
             vfs.unregister()
         syncs[policy], commits[policy] = (statistics.median(each) for each in zip(*counted, strict=True))
-    return {"step_us": took, "step_fsyncs": syncs, "step_commits": commits["idempotent"]}
+    return {"step_us": took, "step_cpu_us": cpu, "step_fsyncs": syncs, "step_commits": commits["idempotent"]}
 
 
-def _timed_steps(path: Path, send: Callable[..., Any], count: int) -> list[float]:
-    took: list[float] = []
+def _timed_steps(path: Path, send: Callable[..., Any], count: int) -> list[tuple[float, float]]:
+    """Seconds of each step, by the wall and of the processor."""
+    took: list[tuple[float, float]] = []
 
     def agent(run: Run) -> None:
         for _ in range(count):
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             _step(run, send)
-            took.append(time.perf_counter() - begin)
+            took.append((time.perf_counter() - begin, time.process_time() - cpu))
 
     with Journal.open(path) as journal:
-        journal.run(agent, run_id="r")
+        journal.run(agent, run_id=journal.new_run_id())
     return took[count // 4 :]
 
 
@@ -179,7 +184,7 @@ def _counted_steps(path: Path, send: Callable[..., Any], vfs: _Counting, count: 
 
     with Journal.open(path) as journal:
         commits = counted_commits(journal)
-        journal.run(agent, run_id="r")
+        journal.run(agent, run_id=journal.new_run_id())
     return found
 
 

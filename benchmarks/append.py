@@ -24,11 +24,13 @@ GROUP = 100
 WAL_FRAME_HEADER_BYTES = 24
 
 
-def claimed(journal: Journal, run_id: str = "r") -> None:
-    """A run that this process owns, with epoch 1."""
+def claimed(journal: Journal, run_id: str | None = None) -> str:
+    """A run that this process owns, with epoch 1; return its id, one that the journal makes unless it is said."""
+    run_id = run_id or journal.new_run_id()
     me = owner.here()
     claim = e.RunClaimed(journal.by, 1, 3600.0, me.host, me.boot_id, me.pid_ns, me.pid, me.started)
     journal.append(run_id, [e.RunQueued(kind="bench", input=None), claim], expect=0)
+    return run_id
 
 
 def event() -> e.CostRecorded:
@@ -39,10 +41,10 @@ def event() -> e.CostRecorded:
 class Bare:
     """The last row of a run, again and again, into the same table by apsw alone."""
 
-    def __init__(self, path: Path, journal: Journal, run_id: str = "r") -> None:
+    def __init__(self, path: Path, journal: Journal, run_id: str) -> None:
         *_, (_, _, self.type, self.body, self.hash) = journal.store.read_raw(run_id)
         with Journal.open(path) as made:  # the store's own table, with its triggers
-            claimed(made)
+            claimed(made, run_id)
         self.connection = apsw.Connection(str(path))
         for pragma in ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {64 * 1024 * 1024}"):
             self.connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -60,14 +62,14 @@ class Bare:
 def measure(folder: Path, pairs: int = 15, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
     """Ours / bare, the median of each group of operations: {median, low, high}."""
     with Journal.open(folder / "append-ours.db") as journal:
-        claimed(journal)
-        journal.append("r", [event()], expect=2, epoch=1)
-        bare = Bare(folder / "append-bare.db", journal)
+        run_id = claimed(journal)
+        journal.append(run_id, [event()], expect=2, epoch=1)
+        bare = Bare(folder / "append-bare.db", journal, run_id)
         seq = 3
 
         def ours() -> None:
             nonlocal seq
-            journal.append("r", [event()], expect=seq, epoch=1)
+            journal.append(run_id, [event()], expect=seq, epoch=1)
             seq += 1
 
         return grouped(ours, bare.insert, pairs, clock)
@@ -77,13 +79,13 @@ def wal_frames(folder: Path, appends: int = 200) -> float:
     """Pages that one append writes to the WAL, on average, before its first checkpoint."""
     path = folder / "frames.db"
     with Journal.open(path) as journal:
-        claimed(journal)
-        journal.append("r", [event()], expect=2, epoch=1)
+        run_id = claimed(journal)
+        journal.append(run_id, [event()], expect=2, epoch=1)
         page_bytes = journal.store.info()["page_size"]
         wal = Path(f"{path}-wal")
         before = wal.stat().st_size
         for seq in range(3, 3 + appends):
-            journal.append("r", [event()], expect=seq, epoch=1)
+            journal.append(run_id, [event()], expect=seq, epoch=1)
         return round((wal.stat().st_size - before) / (page_bytes + WAL_FRAME_HEADER_BYTES) / appends, 2)
 
 
