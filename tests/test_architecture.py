@@ -47,7 +47,7 @@ HOMES = {
     "apsw": ["journal/log/sqlite*.py", "journal/log/recorder.py"],
     "click": ["cli/*"],
     "cryptography": ["journal/log/cipher.py"],
-    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory.py"],
+    "eventsourcing": ["journal/log/recorder.py", "journal/log/memory*.py"],
     "hypothesis": ["journal/testing/*"],
     "orjson": ["*"],
     "rich": ["cli/*"],

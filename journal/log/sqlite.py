@@ -25,6 +25,7 @@ import apsw
 
 from . import sqlite_checkpoints as checkpoints
 from . import sqlite_single
+from . import sqlite_upkeep as upkeep
 from .clock import Clock
 from .errors import (
     InvalidArgument,
@@ -42,7 +43,7 @@ from .limits import busy_wait_s as busy_wait_default_s
 from .limits import idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
-from .sqlite_files import Files, inode, size
+from .sqlite_files import Files, inode
 from .sqlite_parts import check_tables, faults
 from .sqlite_place import (
     check_engine,
@@ -58,7 +59,7 @@ from .sqlite_place import (
 )
 from .sqlite_query import select
 from .sqlite_reads import SQLiteWideReads
-from .sqlite_schema import MIGRATIONS, check_header, migrate
+from .sqlite_schema import check_header, migrate
 from .sqlite_transaction import SQLiteTransaction
 from .sqlite_wait import LockWait
 from .store import Alone, Checkpoint, Fault, Transaction
@@ -192,10 +193,6 @@ class SQLiteStore(SQLiteWideReads):
         if self._closed:
             raise closed(self._path)
 
-    def index_stale(self) -> bool:
-        """Return whether the index tables wait for a `reindex`: after a migration that made them."""
-        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'index' AND value = 'stale'"))
-
     # Writing.
 
     def transact(self, decide: Callable[[Transaction], T], *, durable: bool) -> T:
@@ -229,10 +226,8 @@ class SQLiteStore(SQLiteWideReads):
             alone = decide()
             if alone is None:
                 return None
-            if writer.in_transaction:
-                raise StoreError(f"{self._path}: a transaction is open on the connection of the writer")
             try:
-                position = sqlite_single.append(writer, alone)
+                position = sqlite_single.append_and_commit(writer, alone, self._path)
             except apsw.Error as error:
                 self._not_committed(error)
             if position is not None:
@@ -377,14 +372,10 @@ class SQLiteStore(SQLiteWideReads):
 
         def truncate(writer: apsw.Connection) -> bool:
             try:
-                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except (apsw.BusyError, apsw.LockedError):
-                return False
+                return upkeep.truncate_wal(writer)
             except apsw.Error as error:
                 self._poison()
                 raise translate(error, self._path) from error
-            self._wal_pages = 0
-            return True
 
         if self.unscrubbed() and not self._locked(truncate, durable=True):
             return False
@@ -395,20 +386,15 @@ class SQLiteStore(SQLiteWideReads):
         """Write the file anew without the pages that hold nothing; return how many bytes it and the WAL have lost."""
 
         def rewrite(writer: apsw.Connection) -> int:
-            files = (self._path, f"{self._path}-wal")
-            before = sum(map(size, files))
+            before = upkeep.bytes_held(self._path)
             try:
                 writer.execute("VACUUM").fetchall()
             except apsw.Error as error:
                 raise translate(error, self._path) from error
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return max(0, before - sum(map(size, files)))
+            return max(0, before - upkeep.bytes_held(self._path))
 
         return self._locked(rewrite, durable=True)
-
-    def unscrubbed(self) -> bool:
-        """Return whether keys were overwritten and `scrub` hasn't got through since."""
-        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'scrub'"))
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
@@ -521,32 +507,10 @@ class SQLiteStore(SQLiteWideReads):
 
     def info(self) -> dict[str, Any]:
         """Return what there is to know of the place: engine, versions, settings, sizes in bytes, counts."""
-
-        def look(connection: apsw.Connection) -> dict[str, Any]:
-            settings = ("journal_mode", "page_size", "page_count", "freelist_count", "journal_size_limit")
-            counts = ("runs", "blobs", "checkpoints")
-            return {
-                "schema": value(connection, "PRAGMA user_version"),
-                **{name: value(connection, f"PRAGMA {name}") for name in settings},
-                **{f"{name}_count": value(connection, f"SELECT count(*) FROM {name}") for name in counts},
-                "events_count": value(connection, "SELECT count(*) FROM events"),
-            }
-
         with translated(self._path):
-            found = self._use(look)
-        return {
-            "store": "sqlite",
-            "url": self.url,
-            "path": self._path,
-            "engine": f"SQLite {apsw.sqlite_lib_version()}",
-            "driver": f"apsw {apsw.apsw_version()}",
-            "schema_known": len(MIGRATIONS),
-            "busy_wait_s": self._busy_wait_s,
-            "file_bytes": size(self._path),
-            "wal_bytes": size(f"{self._path}-wal"),
-            "poisoned": self._files.identity in _poisoned,
-            **found,
-        }
+            found = self._use(upkeep.facts)
+        poisoned = self._files.identity in _poisoned
+        return upkeep.about(self._path, busy_wait_s=self._busy_wait_s) | {"url": self.url, "poisoned": poisoned} | found
 
     # The end.
 

@@ -379,6 +379,14 @@ class SQLiteWideReads(SQLiteReads):
                 return
             after = page[-1][2]
 
+    def index_stale(self) -> bool:
+        """Return whether the index tables wait for a `reindex`: after a migration that made them."""
+        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'index' AND value = 'stale'"))
+
+    def unscrubbed(self) -> bool:
+        """Return whether keys were overwritten and `scrub` hasn't got through since."""
+        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'scrub'"))
+
     def run_ids(self) -> Iterator[str]:
         """Every run that has an event, each once."""
         yield from (str(run_id) for (run_id,) in self._rows(_RUN_IDS))

@@ -8,6 +8,7 @@ from typing import Final
 
 import apsw
 
+from .errors import StoreError
 from .store import Alone
 
 _APPEND: Final = (
@@ -30,6 +31,13 @@ def append(connection: apsw.Connection, alone: Alone) -> int | None:
     except apsw.ConstraintError:  # who asks again in a transaction hears why
         return None
     return int(connection.last_insert_rowid())
+
+
+def append_and_commit(connection: apsw.Connection, alone: Alone, path: str) -> int | None:
+    """Do as `append`; raise StoreError inside a transaction, whose end would be that of the statement."""
+    if connection.in_transaction:
+        raise StoreError(f"{path}: a transaction is open on the connection of the writer")
+    return append(connection, alone)
 
 
 def heartbeat(connection: apsw.Connection, run_id: str, epoch: int, lease_until: float, at: float) -> bool:

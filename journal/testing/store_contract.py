@@ -475,14 +475,6 @@ class StoreContract(TablesContract):
                 check(seen != store.data_version(), "a commit changed no data_version")
                 seen = store.data_version()
 
-    def test_info_counts(self) -> None:
-        """`info` tells at least what kind of store it is, where, and how much it holds."""
-        with self.open() as store:
-            append(store, "run-1", [queued(), note("x")])
-            info = store.info()
-            equal((1, 2, store.url), (info.get("runs_count"), info.get("events_count"), info.get("url")), "info")
-            check(info.get("store"), "info has no store")
-
     def test_a_closed_store_refuses(self) -> None:
         """After `close`, which may be called again, every use raises StoreClosed."""
         store = self.open()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from runjournal.log.cipher import ERASED_KEY
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument
-from runjournal.log.limits import checkpoint_stretch_events, read_page_events_max
-from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown
+from runjournal.log.limits import checkpoint_stretch_events, key_bytes, read_page_events_max
+from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown
 
-from .store_making import Opening, append, equal, everything, lookups, note, queued, raises, rows_of
+from .store_making import Opening, append, check, equal, everything, lookups, note, queued, raises, rows_of
 
 
 class TablesContract(Opening):
@@ -127,3 +130,39 @@ class TablesContract(Opening):
             equal([5, 4, 3], [each.seq for each in store.checkpoints("run-2")], "another run's")
             equal(3, store.drop_checkpoints(), "dropped all")
             equal([], list(store.checkpoints("run-2")), "nothing")
+
+    def test_keys_are_kept_and_erased(self) -> None:
+        """The newest key for a purpose and name counts; erasing leaves zeros, and what is rolled back isn't there."""
+        first, second = b"1" * key_bytes, b"2" * key_bytes
+        with self.open() as store:
+            equal((None, None), (store.secret("run", "a"), store.key("a")), "a key that was never made")
+            for purpose, name, key in (("run", "a", first), ("checkpoints", "a", first), ("run", "b", second)):
+                store.transact(partial(_adding, purpose, name, key), durable=True)
+            store.transact(lambda tx: tx.add_secret("checkpoints", "a", second), durable=True)
+            equal((first, second), (store.key("a"), store.secret("checkpoints", "a")), "the newest keys")
+            equal(False, store.unscrubbed(), "unscrubbed")
+            equal(1, store.transact(lambda tx: tx.erase_secrets("run", "a"), durable=True), "keys erased")
+            equal(0, store.transact(lambda tx: tx.erase_secrets("run", "a"), durable=True), "keys erased again")
+            equal((ERASED_KEY, None), (store.secret("run", "a"), store.key("a")), "an erased key")
+            equal((second, second), (store.key("b"), store.secret("checkpoints", "a")), "the others")
+            equal((True, False), (store.scrub(), store.unscrubbed()), "scrubbed")
+            raises(ZeroDivisionError, lambda: store.transact(_failing, durable=True), "a decision that fails")
+            equal((second, None), (store.key("b"), store.secret("run", "c")), "what was rolled back")
+
+    def test_info_counts(self) -> None:
+        """`info` tells at least what kind of store it is, where, and how much it holds."""
+        with self.open() as store:
+            append(store, "run-1", [queued(), note("x")])
+            info = store.info()
+            equal((1, 2, store.url), (info.get("runs_count"), info.get("events_count"), info.get("url")), "info")
+            check(info.get("store"), "info has no store")
+
+
+def _adding(purpose: str, name: str, key: bytes, tx: Transaction) -> None:
+    tx.add_secret(purpose, name, key)
+
+
+def _failing(tx: Transaction) -> None:
+    tx.erase_secrets("run", "b")
+    tx.add_secret("run", "c", b"3" * key_bytes)
+    _ = 1 / 0

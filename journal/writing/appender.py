@@ -17,16 +17,9 @@ from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.chain import NewRow
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, linked, loads
-from runjournal.log.errors import (
-    NotAllowed,
-    NotNewest,
-    WrongExpectation,
-)
+from runjournal.log.errors import NotAllowed, NotNewest, WrongExpectation
 from runjournal.log.head import TERMINAL, Head, advance
-from runjournal.log.limits import (
-    append_batch_events_max,
-    states_cached_max,
-)
+from runjournal.log.limits import append_batch_events_max, states_cached_max
 from runjournal.log.store import Alone, SharedTransaction, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState

@@ -43,7 +43,8 @@ from runjournal.log.base import RecordedEvent
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import plain
 from runjournal.log.errors import AppendRefused, NotNewest, RunNotFound
-from runjournal.log.memory import MemoryStore, _Recorder
+from runjournal.log.memory import MemoryStore
+from runjournal.log.memory_transaction import MemoryRecorder
 from runjournal.log.owner import Process
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.naming import named
@@ -110,7 +111,7 @@ class RewindStore(MemoryStore):
     def power_cut(self) -> None:
         if self._kept is not None:
             tables, count = self._kept
-            recorder = _Recorder()
+            recorder = MemoryRecorder()
             recorder.insert_events(self._recorder._stored_events[:count])
             self._tables, self._recorder, self._kept = tables, recorder, None
 

@@ -1,0 +1,53 @@
+"""Looking after a SQLite file: what there is to know of it, and giving back what it doesn't need."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from .sqlite_files import size
+from .sqlite_place import value
+from .sqlite_schema import MIGRATIONS
+
+
+def facts(connection: apsw.Connection) -> dict[str, Any]:
+    """Return schema, settings and counts of a store."""
+    settings = ("journal_mode", "page_size", "page_count", "freelist_count", "journal_size_limit")
+    counts = ("runs", "blobs", "checkpoints")
+    return {
+        "schema": value(connection, "PRAGMA user_version"),
+        **{name: value(connection, f"PRAGMA {name}") for name in settings},
+        **{f"{name}_count": value(connection, f"SELECT count(*) FROM {name}") for name in counts},
+        "events_count": value(connection, "SELECT count(*) FROM events"),
+    }
+
+
+def about(path: str, *, busy_wait_s: float) -> dict[str, Any]:
+    """Return what there is to know of a store without reading it: engine, driver, sizes in bytes."""
+    return {
+        "store": "sqlite",
+        "path": path,
+        "engine": f"SQLite {apsw.sqlite_lib_version()}",
+        "driver": f"apsw {apsw.apsw_version()}",
+        "schema_known": len(MIGRATIONS),
+        "busy_wait_s": busy_wait_s,
+        "file_bytes": size(path),
+        "wal_bytes": size(f"{path}-wal"),
+    }
+
+
+def bytes_held(path: str) -> int:
+    """Return how many bytes the file of a store and its WAL have."""
+    return size(path) + size(f"{path}-wal")
+
+
+def truncate_wal(connection: apsw.Connection) -> bool:
+    """Move the whole WAL into the file, so that no older page is left in it; return whether readers let it."""
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError):
+        return False
+    return True
