@@ -19,7 +19,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "runjournal"
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     for system in dict.fromkeys(row["system"] for row in rows):
         points = [row for row in rows if row["system"] == system and row["disk"] != "real"]
         label = f"{points[0]['called']} ({points[0]['fsyncs_per_step']} fsyncs a step)"
@@ -32,7 +32,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     axes.set_xticks(steps, [f"{each:,}" for each in steps])
     axes.minorticks_off()
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize=8)
+    low, high = axes.get_ylim()
+    marks = [mark for mark in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if low <= mark <= high]
+    axes.set_yticks(marks, [f"{mark:g}" for mark in marks])
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 

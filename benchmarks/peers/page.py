@@ -18,7 +18,7 @@ One agent, written for each system as its documentation has it: a step makes one
 one message of 260 bytes. Models and tools do nothing, so that what is left is the cost of keeping the record. The
 systems promise different things: what each has on the disk, and when, stands in the table.
 
-```bash
+```text
 make bench-peers
 ```
 
