@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from same import exact
 
 from runjournal import CheckpointPolicy, CheckpointWarning, Journal
-from runjournal.log import base, memory
+from runjournal.log import base
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import digest_of
 from runjournal.log.errors import InvalidArgument, StoreFull, WrongExpectation
 from runjournal.log.limits import checkpoint_every_events, checkpoint_warn_bytes
+from runjournal.log.memory_transaction import MemoryTransaction
 from runjournal.log.store import Checkpoint
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate, strategies
@@ -352,7 +353,7 @@ def test_failing_to_write_one_is_a_warning(journal, monkeypatch):
     def full(*_):
         raise StoreFull("no space")
 
-    monkeypatch.setattr(memory._Transaction, "save_checkpoint", full)
+    monkeypatch.setattr(MemoryTransaction, "save_checkpoint", full)
     opened = Journal(journal.store, checkpoints=CheckpointPolicy())
     start(opened)
     with pytest.warns(CheckpointWarning, match="couldn't be kept"):

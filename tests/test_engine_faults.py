@@ -14,9 +14,9 @@ import pytest
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, Tx, tool
 from runjournal.engine import failures as f
 from runjournal.engine.clocks import shape
-from runjournal.log import memory
 from runjournal.log.errors import CorruptLog, StoreBusy, StoreFull
 from runjournal.log.guard import Signal, take_again
+from runjournal.log.memory_transaction import MemoryTransaction
 from runjournal.log.sqlite_transaction import SQLiteTransaction
 from runjournal.run import SyncDriver
 
@@ -291,7 +291,7 @@ def test_a_checkpoint_that_cannot_be_kept_fails_no_append(journal: Journal, monk
     def broken(*_: Any, **__: Any) -> None:
         raise CorruptLog("r", 1, "a page is damaged")
 
-    for transaction in (memory._Transaction, SQLiteTransaction):
+    for transaction in (MemoryTransaction, SQLiteTransaction):
         monkeypatch.setattr(transaction, "save_checkpoint", broken)
     with pytest.warns(UserWarning, match="couldn't be kept"):
         assert 3 == journal.run(lambda run: run.do("a", lambda: 3), run_id="r")

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from runjournal.log import owner
-from runjournal.log.base import BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
+from runjournal.log.base import ERASED, BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
 from runjournal.log.codec import RUN_ID, digest_of
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, RunNotFound, StoreBusy
 from runjournal.log.head import Head
@@ -203,7 +203,7 @@ class _Pass:
             return
         for name, attribute, *_ in plan_of(type(event)):
             value = getattr(event, attribute)
-            if isinstance(value, BlobRef):
+            if isinstance(value, BlobRef) and value != ERASED:
                 yield from self._check_blob(record, name, value)
 
     def _check_blob(self, record: RecordedEvent, name: str, ref: BlobRef) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from runjournal.log import events as e
 from runjournal.log import owner
-from runjournal.log.base import BlobRef, NewerEvent, UnreadableEvent, plan_of
+from runjournal.log.base import ERASED, BlobRef, NewerEvent, UnreadableEvent, plan_of
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
@@ -366,7 +366,7 @@ class _Patient:
             elif event.BLOBS and b'"ext":' in each.body:
                 for field in plan_of(type(event)):
                     value = getattr(event, field.attribute)
-                    if isinstance(value, BlobRef) and self.store.blob(value.sha256) is None:
+                    if isinstance(value, BlobRef) and value != ERASED and self.store.blob(value.sha256) is None:
                         yield self._lost(head.run_id, last, f"the value of {field.name} isn't in the store")
         if last < head.head_seq:
             yield self._lost(head.run_id, last + 1, f"it is missing, with all up to {head.head_seq}")
