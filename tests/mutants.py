@@ -1741,8 +1741,8 @@ ERASING: Final = (
     Mutant(
         "a title is in the row of a private run",
         "advance",
-        "title=None if record.private else event.title, tags=tags_json(event.tags), scope=event.scope",
-        "title=event.title, tags=tags_json(event.tags), scope=event.scope",
+        "record.private",
+        "False",
         "erasing",
     ),
     Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
@@ -1762,7 +1762,7 @@ ERASING: Final = (
     ),
     Mutant(
         "an old page keeps an erased key",
-        "SQLiteStore.scrub",
+        "truncate_wal",
         "apsw.SQLITE_CHECKPOINT_TRUNCATE",
         "apsw.SQLITE_CHECKPOINT_PASSIVE",
         "erasing",

@@ -8,7 +8,7 @@ How a block is written down:
   below it are the shape of what it prints: of each line the first word, or the first two where that is a number, and
   a line of column titles whole; digits may differ; a line with nothing but `…` stands for any number of lines, the
   empty ones don't count. The exit codes that are allowed stand above, as `<!-- exits: 0 3 -->`.
-- ```json is parsed; of ```text only the fence is looked at.
+- ```json and ```toml are parsed; of ```text only the fence is looked at.
 - `<!-- not run: why -->` above a block says that it can't run; the number of these is known below.
 """
 
@@ -22,6 +22,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,7 +212,7 @@ ALL = {name: list(blocks(path)) for name, path in zip(NAMES, PAGES, strict=True)
 
 def test_every_block_says_what_it_is():
     """A block has a language that this file knows what to do with, and a comment that it can read."""
-    known = {"python", "output", "console", "json", "text", "mermaid"}
+    known = {"python", "output", "console", "json", "toml", "text", "mermaid"}
     assert [] == [(name, each.line) for name, found in ALL.items() for each in found if each.kind not in known]
     consoles = [(name, each) for name, found in ALL.items() for each in found if each.kind == "console"]
     assert [] == [
@@ -380,6 +381,8 @@ def test_blocks_run(name, tmp_path, monkeypatch, registry):
             monkeypatch.chdir(sandbox.place)
         elif block.kind == "json":
             json.loads(source)
+        elif block.kind == "toml":
+            tomllib.loads(source)
 
 
 def test_output_that_differs_is_found():

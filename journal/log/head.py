@@ -151,10 +151,11 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
         status=STATUS_AFTER.get(record.type, head.status),
     )
     event = record.event
+    title = None if record.private else getattr(event, "title", None)  # no column holds a private value
     match event:
         case e.RunQueued():
             return head._replace(
-                kind=event.kind, title=None if record.private else event.title, tags=tags_json(event.tags),
+                kind=event.kind, title=title, tags=tags_json(event.tags),
                 scope=event.scope or head.run_id,
                 priority=event.priority or 0, parent_run_id=event.parent_run_id, queued_at=record.at,
                 due_at=event.not_before,
@@ -162,14 +163,14 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
         case e.RunImported():
             return head._replace(
                 kind=event.kind,
-                title=None if record.private else event.title,
+                title=title,
                 scope=head.run_id,
                 parent_run_id=event.parent_run_id,
                 queued_at=record.at,
             )
         case e.RunOpened():
             return head._replace(
-                kind=event.kind, title=None if record.private else event.title, tags=tags_json(event.tags),
+                kind=event.kind, title=title, tags=tags_json(event.tags),
                 scope=head.run_id, parent_run_id=event.parent_run_id, queued_at=record.at,
             )  # fmt: skip
         case e.RunClaimed():
