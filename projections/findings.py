@@ -91,6 +91,7 @@ CODES: Final[Mapping[str, Code]] = {
     "import_missing": Code("info", "an imported run lacks the note of how far it was taken"),
     "import_note": Code("error", "the note of an import isn't what the events of its run say"),
     "import_native": Code("error", "a run of this store is noted as imported, so that nobody can claim it"),
+    "key_missing": Code("error", "a private run lacks one of its keys, so that its values read as erased"),
     "import_orphan": Code("warning", "there is the note of an import whose run isn't in the store"),
     # Across runs.
     "parent_missing": Code("warning", "the parent of a run isn't in the store"),
@@ -109,7 +110,7 @@ CODES: Final[Mapping[str, Code]] = {
 
 BESIDE: Final = frozenset(
     {"run_row", "run_row_missing", "row_unreadable", "index_missing", "index_wrong", "index_extra"}
-    | {"import_note", "import_native", "import_orphan", "blob_bytes", "blob_damaged"}
+    | {"import_note", "import_native", "key_missing", "import_orphan", "blob_bytes", "blob_damaged"}
     | {"checkpoint_damaged", "checkpoint_state", "checkpoint_orphan"}
 )
 """Codes of what stands beside the events, and isn't what follows from them."""

@@ -1609,7 +1609,7 @@ APPENDS: Final = (
     Mutant("a cancel gets lost in an append", "Floor.absorb", "cancelled is not None", "False", "late_commits"),
     Mutant(
         "a checkpoint is due on the short way, and not kept",
-        "Appender._short",
+        "Appender._view",
         "states.is_due(key, draft.type)",
         "False",
         "checkpoints",
@@ -1640,7 +1640,7 @@ APPENDS: Final = (
     ),
     Mutant(
         "an expectation isn't looked at on the short way",
-        "Appender._short",
+        "Appender._view",
         "batch.expect not in (None, known.head.head_seq)",
         "False",
         "alone",

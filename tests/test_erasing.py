@@ -420,6 +420,15 @@ def test_a_key_can_only_be_overwritten(tmp_path):
     connection.close()
 
 
+def test_a_key_that_is_gone_is_found(tmp_path):
+    """Without its row in the table a private run reads as erased: the audit says that it wasn't."""
+    with opened(tmp_path / "runs.db") as journal:
+        journal.run(agent, run_id="r")
+        journal.store._writer.execute("DROP TRIGGER secrets_not_deleted; DELETE FROM secrets WHERE purpose = 'run'")
+        found = [each for each in audit_store(journal.store) if each.code == "key_missing"]
+        assert [("r", "error")] == [(each.run_id, each.severity) for each in found]
+
+
 def test_a_reader_that_began_before_is_told_of_until_it_is_gone(tmp_path, monkeypatch):
     """It keeps an older page in the log of the file; the answer and `doctor` say so, and opening the store ends it."""
     path = tmp_path / "runs.db"

@@ -16,7 +16,9 @@ BEGIN = """<!-- Made by `make bench-peers`; don't edit. -->
 
 One agent, written for each system as its documentation has it: a step makes one model call and two tool calls, and adds
 one message of 260 bytes. Models and tools do nothing, so that what is left is the cost of keeping the record. The
-systems promise different things: what each has on the disk, and when, stands in the table.
+systems promise different things: what each has on the disk, and when, stands in the table. In LangGraph each tool call
+is a task of its own, so that one that has ended isn't made again; one node for both would be cheaper, and would make
+both again.
 
 ```text
 make bench-peers

@@ -26,6 +26,14 @@ _POSITIONS: Final = "SELECT count(*), coalesce(min(position), 1), coalesce(max(p
 _ORPHANS: Final = "SELECT count(*) FROM events WHERE run NOT IN (SELECT run FROM run_keys)"
 _NUMBERS: Final = "SELECT count(*) FROM runs LEFT JOIN run_keys USING (run_id) WHERE runs.run IS NOT run_keys.run"
 _META: Final = "SELECT count(*) FROM meta WHERE (key, value) NOT IN (VALUES ('index', 'stale'), ('scrub', 'due'))"
+_TAGS_OF_RUNS: Final = (
+    "SELECT key, CAST(value AS TEXT), queued_at, run_id FROM runs, json_each(iif(json_valid(tags), tags, '{}')) "
+    "WHERE json_each.type = 'text'"
+)
+_TAGS: Final = (
+    f"SELECT count(*) FROM (SELECT * FROM (SELECT * FROM run_tags EXCEPT {_TAGS_OF_RUNS}) "
+    f"UNION ALL SELECT * FROM ({_TAGS_OF_RUNS} EXCEPT SELECT * FROM run_tags))"
+)
 
 
 class SchemaObject(NamedTuple):
@@ -88,6 +96,8 @@ def faults(connection: apsw.Connection) -> list[Fault]:
         found.append(Fault("positions", "table runs", f"it has {wrong} rows with another number than their run's"))
     if connection.execute(_META).fetchall()[0][0]:
         found.append(Fault("schema", "table meta", "it has a row that this version doesn't write"))
+    if wrong := connection.execute(_TAGS).fetchall()[0][0]:
+        found.append(Fault("schema", "table run_tags", f"{wrong} rows differ from the tags in the table runs"))
     return found
 
 
@@ -109,7 +119,10 @@ def _schema(found: dict[tuple[str, str], SchemaObject]) -> Iterator[Fault]:
 
 
 def restore(connection: apsw.Connection) -> None:
-    """Make our triggers, indexes and views again that are missing or have another text; what others made stays."""
+    """Make our triggers, indexes and views again that are missing or have another text, and the rows of run_tags.
+
+    What others made stays.
+    """
     found = _parts(connection)
     for key, part in expected().items():
         actual = found.get(key)
@@ -117,3 +130,5 @@ def restore(connection: apsw.Connection) -> None:
             if actual is not None:
                 connection.execute(f'DROP {part.type.upper()} "{part.name}"')
             connection.execute(part.sql)
+    connection.execute("DELETE FROM run_tags")
+    connection.execute(f"INSERT INTO run_tags {_TAGS_OF_RUNS}")

@@ -91,6 +91,7 @@ class TableAudit:
         yield from self._guarded("runs", self._check_row(head, audit.derived.head))
         if self._still(head):
             yield from self._guarded("step_ends", self._check_step_ends())
+        yield from self._guarded("secrets", self._check_keys(audit.derived.state.status.private))
         if self._misnoted:
             what = "table imports: it has a row of this run, which has a line of its own here"
             yield finding("import_native", self.run_id, None, what, command("show", self.run_id))
@@ -212,6 +213,17 @@ class TableAudit:
         if not sound:
             what = "table imports: its row isn't what the events say"
             yield finding("import_note", self.run_id, None, what, command("show", self.run_id))
+
+    # Keys of a private run.
+
+    def _check_keys(self, private: bool) -> Iterator[Finding]:  # noqa: FBT001 - private
+        if not private:
+            return
+        scope = () if self.elsewhere or self.head is None else (("scope", self.head.scope),)
+        for purpose, name in (("run", self.run_id), ("checkpoints", self.run_id), *scope):
+            if self.store.secret(purpose, name) is None:
+                what = f"table secrets: the key of this private run for {purpose} is gone; restore it from a backup"
+                yield finding("key_missing", self.run_id, None, what, command("show", self.run_id))
 
     # Ends of steps.
 

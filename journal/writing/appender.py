@@ -74,7 +74,7 @@ class Appender:
                 self.states.free()
                 raise
             return [work.outcome()]
-        if len(batches) == 1 and is_single(batch):
+        if len(batches) == 1 and is_single(batch) and self._view(batch) is not None:
             alone = self._alone(batch, durable=durable)
             if alone is not None:
                 return [[alone]]
@@ -116,18 +116,21 @@ class Appender:
         finally:
             work.keys = [key for append in appends for key in append.states()]
 
-    def _short(self, batch: Batch) -> ShortAppend | None:
-        """Judge and fold one event of an owner by what is known of its run; None if it has to go the long way."""
-        key, states, epoch = (batch.run_id, True), self.states, batch.epoch
+    def _view(self, batch: Batch) -> alone_way.OwnersView | None:
+        """Return what is known of the run of an owner's event that may go the short way; None if it can't."""
+        key, states = (batch.run_id, True), self.states
         known, draft = states.known(key), batch.drafts[0]
-        if known is None or not known.current or known.head.epoch != epoch:
+        if known is None or not known.current or known.head.epoch != batch.epoch:
             return None
         if batch.expect not in (None, known.head.head_seq) or not alone_way.may_go_alone(draft, known):
             return None
-        if states.is_due(key, draft.type):
-            return None
-        judged = alone_way.judged(draft, known, epoch, self.now)
-        if judged is None:
+        return None if states.is_due(key, draft.type) else known
+
+    def _short(self, batch: Batch) -> ShortAppend | None:
+        """Judge and fold one event of an owner by what is known of its run; None if it has to go the long way."""
+        key, states, known = (batch.run_id, True), self.states, self._view(batch)
+        judged = known and alone_way.judged(batch.drafts[0], known, batch.epoch, self.now)
+        if known is None or judged is None:
             return None
         record, row, draft = judged
         short = ShortAppend(key, Alone(batch.run_id, known.head, row), record, draft)
