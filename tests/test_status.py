@@ -168,6 +168,7 @@ SAMPLES: dict[str, Any] = {
     "run.queued": QUEUED,
     "run.imported": IMPORTED,
     "run.opened": OPENED,
+    "run.erased": e.RunErased("asked"),
     "run.claimed": claim(2),
     "run.waiting": WAIT,
     "run.retry_scheduled": retry_scheduled(LATER),
@@ -228,7 +229,8 @@ ANYONE = {
     "due": {"run.requeued", "run.cancelled"},
 }
 OWNER = SAMPLES.keys() - {
-    "run.queued", "run.imported", "run.opened", "run.claimed", "step.recorded", "tool.dispatched", "child.finished"
+    "run.queued", "run.imported", "run.opened", "run.erased", "run.claimed", "step.recorded", "tool.dispatched",
+    "child.finished",
 }  # fmt: skip
 
 
@@ -242,6 +244,8 @@ def anyone(scene):
         allowed.add("tool.resolved")
     if scene == "open":
         allowed |= RECORDED
+    if scene in ("imported", "open", *TERMINAL):
+        allowed.add("run.erased")
     return allowed - ({"tool.dispatched"} if scene in ("imported", "open") else set())
 
 
