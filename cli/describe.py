@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 from runjournal.log import events as e
 from runjournal.log.base import (
     ERASED,
-    ERASED_TEXT,
     BlobRef,
     Event,
     NewerEvent,
@@ -18,6 +17,7 @@ from runjournal.log.base import (
     data_of,
 )
 from runjournal.log.limits import summary_chars_max
+from runjournal.log.private_fields import ERASED_TEXT
 
 from .formats import money, plural
 from .safe import block, dumps, line, preview

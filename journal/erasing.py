@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from runjournal.log import events as e
@@ -11,7 +11,6 @@ from runjournal.log.codec import check_run_id, tellable
 from runjournal.log.errors import InvalidArgument, NotAllowed, RunNotFound
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.store import Reading, Transaction
-from runjournal.writing import folding
 from runjournal.writing.appender import Batch
 
 from . import naming
@@ -22,7 +21,7 @@ class Erasure(NamedTuple):
     """What an erasure comes to. Backups and exports that were made before it are out of its reach.
 
     `run_ids` are the runs whose private values are gone now, `before` those that were erased already. `derived` are
-    runs that go on from these and weren't erased: what they have told and were told themselves is still there. While
+    runs that go on from these, or were begun by them, and weren't erased: what they were told is still there. While
     `pending` is true, a reader that began before keeps an older page with a key in the write-ahead log: `doctor` says
     so until it is gone, and opening the store or another erasure tries again.
     """
@@ -34,7 +33,7 @@ class Erasure(NamedTuple):
 
 
 class ErasurePlan(NamedTuple):
-    """The runs that an erasure takes, those that were erased before, and those that go on from any of them."""
+    """The runs that an erasure takes, those that were erased before, and those that came of any of them."""
 
     run_ids: tuple[str, ...]
     before: tuple[str, ...]
@@ -42,7 +41,7 @@ class ErasurePlan(NamedTuple):
 
 
 def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Erasure:
-    """Erase the private values of a run, with `line` of its whole line and of all that goes on from it.
+    """Erase the private values of a run, with `line` of its whole line and of all that came of it.
 
     See `Journal.erase`.
     """
@@ -66,14 +65,14 @@ def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:
     head = reading.head(check_run_id(run_id))
     if head is None:
         raise RunNotFound(run_id)
-    bases = {each: _base(reading, each) for each in reading.born()}
+    before = {each: _before(reading, each) for each in reading.born()}
     chosen = {run_id}
     if line:
         chosen.update(naming.members(reading, reading.newest(head.scope) or run_id))
-    below = _below(bases, chosen)
+    below, going_on = _below(before, chosen), _below({each: found[:1] for each, found in before.items()}, chosen)
     if line:
         chosen |= below
-        below = set[str]()
+        below, going_on = set[str](), set[str]()
     keys = {each: reading.secret("run", each) for each in sorted(chosen)}
     if keys[run_id] is None:
         raise InvalidArgument(
@@ -81,7 +80,7 @@ def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:
             "before its first event"
         )
     take = tuple(each for each, key in keys.items() if key not in (None, ERASED_KEY))
-    for each in [*take, *sorted(below)]:
+    for each in [*take, *sorted(going_on)]:
         _check_over(reading.head(each), run_id)
     return ErasurePlan(take, tuple(each for each, key in keys.items() if key == ERASED_KEY), tuple(sorted(below)))
 
@@ -101,17 +100,18 @@ def overwrite(tx: Transaction, planned: ErasurePlan) -> None:
             tx.erase_secrets("scope", scope)
 
 
-def _base(reading: Reading, run_id: str) -> str | None:
-    queued = folding.first(reading, run_id)
-    return None if queued is None or queued.base is None else str(queued.base["run_id"])
+def _before(reading: Reading, run_id: str) -> tuple[str | None, str | None]:
+    """Return what a run goes on from, and who began it; None where there is none."""
+    first = next(iter(reading.read(run_id, 0, 1)), None)
+    base = getattr(first and first.event, "base", None)
+    return (base["run_id"] if base else None), getattr(first and first.event, "parent_run_id", None)
 
 
-def _below(bases: dict[str, str | None], of: set[str]) -> set[str]:
-    """Return the runs that go on from any of these, near or far; `born` yields each behind its base."""
+def _below(before: Mapping[str, tuple[str | None, ...]], of: set[str]) -> set[str]:
+    """Return the runs that came of any of these, near or far."""
     found: set[str] = set()
-    for each, base in bases.items():
-        if base in of or base in found:
-            found.add(each)
+    while more := {each for each, those in before.items() if each not in found and not (of | found).isdisjoint(those)}:
+        found |= more
     return found - of
 
 

@@ -170,6 +170,7 @@ class Journal(Logbook):
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: check it with AsyncJournal.check_async")
+        keys.check_there(self.store, naming.stem(run_id), "what the agent was told")
         return CodeChecker(self, agent, mistyped.check_run(self, run_id)).check()
 
     # What others say to a run.
@@ -257,7 +258,7 @@ class Journal(Logbook):
         Gone are messages, arguments, results, requests and answers of models, values of the memory, texts of errors,
         notes, questions and the rest of what `Event.PRIVATE` names. Names, keys, tags, kinds, times, usage, costs and
         who did what stay, and so does the log: its chain, folds and audits. With `line` the whole line of the run is
-        erased, and all that goes on from any of it (retry, restart, fork); without, these are named in the answer.
+        erased, and all that goes on from any of it (retry, restart, fork) or was begun by it; else they are named.
         `reason` stays in the log.
 
         Raises RunNotFound, InvalidArgument for a run that isn't private (`Journal.open(private=True)`), NotAllowed

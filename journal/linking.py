@@ -63,7 +63,7 @@ def _ahead(head: Head, link: str, of: str) -> str:
 
 def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = None, anew: Iterable[str] = ()) -> str:
     """Queue a run that goes on from another one; return its id. Raises NotNewest, WrongExpectation."""
-    keys.check_there(log.store, of, f"what a {link} would go on from")
+    keys.check_bases(log.store, of, f"what a {link} would go on from")
     state = log.fold(RunState, of, at=at)
     queued = next(log.events(of, upto=1)).event
     if not isinstance(queued, e.RunQueued):  # it has no steps: all that was recorded is its context

@@ -122,13 +122,17 @@ class Bell:
 
     def _turn(self) -> None:
         self._rung = False
-        for _ in range(min(group_woken_max, len(self._ended))):
-            waiter, work = self._ended.popleft()
-            work.heard_of()
-            waiter.set_result(work)
-        if self._ended and not self._rung:
-            self._rung = True
-            asyncio.get_running_loop().call_soon(self._turn)
+        try:
+            for _ in range(min(group_woken_max, len(self._ended))):
+                waiter, work = self._ended[0]
+                if not waiter.done():  # an interrupt may have come behind this, at the last turn
+                    work.heard_of()
+                    waiter.set_result(work)
+                self._ended.popleft()
+        finally:
+            if self._ended and not self._rung and (loop := self._loop()) is not None:
+                self._rung = True
+                loop.call_soon(self._turn)
 
 
 _bells: WeakKeyDictionary[Loop, Bell] = WeakKeyDictionary()

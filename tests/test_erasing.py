@@ -1,13 +1,15 @@
 """Private runs: what they were told is ciphertext in the store, and erasing makes it unreadable for ever (P25)."""
 
+import base64
 import random
 import re
 import secrets
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apsw
 import orjson
@@ -17,18 +19,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal.cli.app import cli
+from runjournal.engine.failures import StepFailed
 from runjournal.engine.tools import call_key, tool
 from runjournal.erasing import Erasure
 from runjournal.importers.transfer import export_runs, import_jsonl
 from runjournal.journal import Journal
 from runjournal.log import cipher, codec, sqlite_place, sqlite_transaction
 from runjournal.log import events as e
-from runjournal.log.base import ERASED, ERASED_TEXT, Event, UnreadableEvent, data_of, event_of, plan_of
+from runjournal.log import sqlite_upkeep as upkeep
+from runjournal.log.base import ERASED, Event, UnreadableEvent, data_of, event_of, plan_of, register
 from runjournal.log.chain import GENESIS
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, MissingExtra, NotAllowed, RunNotFound
 from runjournal.log.hiding import hide
 from runjournal.log.limits import inline_value_bytes_max
+from runjournal.log.private_fields import ERASED_TEXT
 from runjournal.log.private_values import _places, no_key
 from runjournal.looking.audit import audit_store
 from runjournal.looking.doctor import doctor
@@ -171,6 +176,51 @@ def test_private_values_belong_to_their_event(place):
     event = codec.decode(run_id, seq, seq, "note.added", body, GENESIS, lambda _: KEY).event
     assert isinstance(event, UnreadableEvent)
     assert "can't be decrypted" in event.reason
+
+
+@pytest.mark.parametrize(
+    ("private", "what"),
+    [
+        (("typo",), "'typo' is none of its fields"),
+        (("score",), "'score' is no text"),
+        (("numbers.*",), r"'numbers.\*' is no text"),
+        (("address", "address.street"), "overlap"),
+        (("address.street", "address"), "overlap"),
+        (("tags.*.a", "tags.*"), "overlap"),
+        (("text.inner",), "is no text"),
+    ],
+)
+def test_what_cant_be_erased_cant_be_declared_private(private, what):
+    """A type says so when it is registered, and not when its first event can't be read any more."""
+    with pytest.raises(InvalidArgument, match=what):
+        register(made_type(private))
+
+
+def test_what_a_type_of_ones_own_declares_is_private():
+    """Texts, JSON, and whole fields that may be missing come back with the key; without it the event is sound."""
+    cls = made_type(("text", "address.street", "tags.*", "maybe"), "x.sound")
+    register(cls)
+    event = cls("Ada", 1, [1], {"street": "Ada"}, {"a": "Ada"}, 7)
+    draft = hide(codec.draft(event, at=AT, by="w"), KEY, "r", 5)
+    body = codec.encode(draft, epoch=0)
+    assert event == codec.decode("r", 5, 5, "x.sound", body, GENESIS, lambda _: KEY).event
+    left = cls(ERASED_TEXT, 1, [1], {"street": ERASED_TEXT}, {"a": ERASED_TEXT})
+    assert left == codec.decode("r", 5, 5, "x.sound", body, GENESIS, no_key).event
+
+
+def made_type(private: tuple[str, ...], name: str = "x.refused") -> Any:
+    @dataclass(frozen=True, slots=True)
+    class Made(Event):
+        TYPE: ClassVar[str] = name
+        PRIVATE: ClassVar[tuple[str, ...]] = private
+        text: str
+        score: int
+        numbers: list[int]
+        address: dict[str, Any]
+        tags: dict[str, Any]
+        maybe: int | None = None
+
+    return Made
 
 
 # In a store.
@@ -325,6 +375,62 @@ def test_nothing_goes_on_from_an_erased_run(url, link):
             getattr(journal, link)("r")
 
 
+@pytest.mark.parametrize("link", ["retry", "restart", "fork"])
+def test_nothing_goes_on_in_a_line_with_an_erased_run(url, link):
+    """Its messages, its results and the calls of its line are the erased run's, too."""
+    with opened(url) as journal:
+        for retry in (False, True):
+            with pytest.raises(RuntimeError):
+                journal.run(failing, run_id="r", retry=retry, input="Ada")
+        journal.erase("r", reason="asked")
+        with pytest.raises(NotAllowed, match="run r was erased"):
+            getattr(journal, link)("r.r2")
+
+
+@tool
+def pay(to: str) -> str:
+    PAID.append(to)
+    return f"paid {to}"
+
+
+PAID: list[str] = []
+
+
+def paying(run):
+    with run.step("pay"):
+        pay("Ada")
+        raise RuntimeError("later")
+
+
+@pytest.mark.parametrize("link", ["retry", "restart"])
+def test_a_line_that_began_in_the_open_keeps_the_ids_of_its_calls(url, link):
+    """A journal that makes private runs goes on with it, and what has happened isn't sent again."""
+    PAID.clear()
+    store = Journal.open(url, clock=FakeClock(), by="w")
+    with pytest.raises(StepFailed):
+        store.run(paying, run_id="r")
+    with Journal(store.store, by="w", private=True) as journal:
+        run_id = getattr(journal, link)("r")
+        with pytest.raises(StepFailed):
+            journal.run(paying, run_id=run_id)
+        assert ["Ada"] == PAID
+        assert None is not journal.store.secret("run", run_id)
+        assert [] == [each.what for each in audit_store(journal.store) if each.severity == "error"]
+    store.close()
+
+
+def test_children_of_an_erased_run_are_named_and_taken_along(url):
+    """What a run was told it has told its sub-agents, whose runs have keys of their own."""
+    with opened(url) as journal:
+        journal.run(agent, run_id="r")
+        journal.append("kid", [e.RunQueued("k", "Ada", parent_run_id="r")], expect=0)
+        assert ("kid",) == journal.erase("r", reason="asked").derived
+        with pytest.raises(NotAllowed, match="run kid is queued"):
+            journal.erase("r", reason="asked", line=True)
+        journal.cancel("kid")
+        assert ("kid",) == journal.erase("r", reason="asked", line=True).run_ids
+
+
 def test_an_erased_run_takes_costs_and_no_private_value(url):
     """What comes late and is private is refused: it could never be erased."""
     with opened(url) as journal:
@@ -394,6 +500,18 @@ def test_an_export_takes_the_key_along_and_an_erased_run_has_none():
             assert ("r",) == third.erase("r", reason="asked").before
 
 
+def test_an_export_whose_key_opens_nothing_is_refused():
+    """Nothing is imported that could never be read."""
+    with opened("memory:") as here, opened("memory:") as there:
+        here.run(agent, run_id="r", input="Ada")
+        lines = list(export_runs(here, ["r"]))
+        place = next(n for n, line in enumerate(lines) if b'"key":' in line[:8])
+        lines[place] = orjson.dumps({"key": base64.b64encode(bytes(31) + b"x").decode(), "of": "r"}) + b"\n"
+        with pytest.raises(InvalidArgument, match="the key of run r doesn't open its first event"):
+            import_jsonl(there, lines, "x")
+        assert [] == list(there.runs())
+
+
 # In the files.
 
 
@@ -433,8 +551,6 @@ def test_a_reader_that_began_before_is_told_of_until_it_is_gone(tmp_path, monkey
     """It keeps an older page in the log of the file; the answer and `doctor` say so, and opening the store ends it."""
     path = tmp_path / "runs.db"
     with opened(path) as journal:
-        journal.store._busy_wait_s = 0.05
-        journal.store._writer.set_busy_timeout(50)
         journal.run(agent, run_id="r", input="Ada")
         key = journal.store.secret("run", "r")
         reader = apsw.Connection(str(path))
@@ -447,6 +563,27 @@ def test_a_reader_that_began_before_is_told_of_until_it_is_gone(tmp_path, monkey
         assert not journal.store.unscrubbed()
         assert [] == [each.name for each in doctor(journal.store) if each.ok is False]
         assert [] == [name for name in tmp_path.iterdir() if key in name.read_bytes()]
+
+
+def test_two_erasures_at_once_leave_nothing_behind(tmp_path, monkeypatch):
+    """One that empties the log takes away no note of another that comes just then."""
+    path = tmp_path / "runs.db"
+    with opened(path) as one, opened(path) as two:
+        for run_id in ("r", "s"):
+            one.run(agent, run_id=run_id)
+        key, truncate = one.store.secret("run", "s"), upkeep.truncate_wal
+
+        def racing(writer: Any) -> bool:
+            done = truncate(writer)
+            monkeypatch.setattr(upkeep, "truncate_wal", lambda _: False)
+            two.erase("s", reason="asked")  # commits, and can't scrub
+            monkeypatch.setattr(upkeep, "truncate_wal", truncate)
+            return done
+
+        monkeypatch.setattr(upkeep, "truncate_wal", racing)
+        one.erase("r", reason="asked")
+        assert not one.store.unscrubbed()
+        assert [] == [each.name for each in tmp_path.iterdir() if key in each.read_bytes()]
 
 
 def test_an_erasure_that_was_cut_short_is_finished_when_the_store_is_opened(tmp_path, monkeypatch):

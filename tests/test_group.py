@@ -468,3 +468,50 @@ def test_a_process_that_is_stopped_with_the_lock(tmp_path: Path) -> None:
             holder.kill()
             holder.communicate()
         assert [3] == [record.seq for record in append(journal, "r0")()]
+
+
+@pytest.mark.timeout(60)
+def test_no_thread_to_commit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine gives no more threads, whoever waits in the line hears of it, and may try again."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def agent(run: AsyncRun) -> int:
+        async with run.step("a"):
+            pass
+        return 7
+
+    with AsyncJournal.open(tmp_path / "runs.db") as journal:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            with pytest.raises((StoreBusy, RuntimeError), match="thread"):
+                asyncio.run(journal.run_async(agent, run_id="r"))
+        assert 7 == asyncio.run(journal.run_async(agent, run_id="r"))
+
+
+def test_an_interrupt_between_two_tasks_that_are_woken_loses_none() -> None:
+    """Those that weren't told yet are told in the next turn, and each of them once."""
+    told: list[int] = []
+
+    class Work:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def heard_of(self) -> None:
+            told.append(self.number)
+            if self.number == 1 and told.count(1) == 1:
+                raise KeyboardInterrupt
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        bell, waiters = Bell(loop), [Unbroken[Any]() for _ in range(3)]
+        bell._rung = True
+        for number, waiter in enumerate(waiters):
+            bell.tell(waiter, Work(number))
+        with pytest.raises(KeyboardInterrupt):
+            bell._turn()
+        await asyncio.wait_for(asyncio.gather(*waiters), 10)
+
+    asyncio.run(main())
+    assert [0, 1, 1, 2] == told

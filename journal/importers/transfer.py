@@ -188,6 +188,11 @@ class _Taking:
         for row in self.rows:
             record = decode(run_id, row.seq, 0, row.type, row.body, row.hash, keys)
             if record.private and row.seq == 1:
+                if isinstance(record.event, UnreadableEvent) and run_id in self.keys:
+                    raise InvalidArgument(
+                        f"{self.path}: the key of run {run_id} doesn't open its first event; nothing was imported, "
+                        "export the runs again"
+                    )
                 self._keep_key(run_id)
             head = advance(head, record)
             if isinstance(record.event, UnreadableEvent | NewerEvent):  # carried over as it is

@@ -23,7 +23,7 @@ from typing import (
 )
 
 from .errors import InvalidArgument
-from .private_fields import PRIVATE_FIELDS
+from .private_fields import PRIVATE_FIELDS, check_paths
 from .shapes import Anything, Flag, ListOf, MapOf, Number, Shape, Text, Whole, without_unknown
 
 Json: TypeAlias = Any
@@ -57,8 +57,7 @@ class BlobRef:
 
 
 ERASED: Final = BlobRef("", 0)
-"""What stands for a private value that was erased; where only text can stand, that is `ERASED_TEXT`."""
-ERASED_TEXT: Final = "(erased)"
+"""What stands for a private value that was erased; where only a text can stand, that is `ERASED_TEXT`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +268,8 @@ def register(cls: E_) -> E_:
     names = [f.name for f in plan_of(cls)]
     if len(set(names)) < len(names):
         raise InvalidArgument(f"{cls.__name__}: two of its fields differ only by a '_' at the end, which isn't stored")
+    fields = {f.name: (f.shape, f.optional or f.attribute in cls.BLOBS) for f in plan_of(cls)}
+    check_paths(cls.__name__, cls.PRIVATE, fields)
     return builtin(cls)
 
 

@@ -78,13 +78,20 @@ class GroupCommit:
     def wake(self) -> None:
         """Let the committer begin with what stands in the line."""
 
-        def begin() -> None:
+        def begin() -> RuntimeError | None:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = Thread(target=self._lead, name="runjournal-committer", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError as error:  # the machine gives no more threads
+                    self._thread = None
+                    return error
             self._wake.set()
+            return None
 
-        hold(self._lock, begin)
+        if (error := hold(self._lock, begin)) is not None:
+            what = f"{self._path}: no thread could be started to commit ({error}); nothing was written, try again"
+            self._not_begun(list(self._line), StoreBusy(what))
 
     def wait(self, work: SharedWork, heard: Callable[[float], bool]) -> None:
         """Take an append, and wait for its end, which `heard(seconds)` says.

@@ -25,6 +25,10 @@ name_chars_max: Final = 512
 """Names, ids and keys that people and programs choose: steps, tools, memory keys, calls; a longer one is refused."""
 thread_look_s: Final = 1.0
 """Seconds between two looks of a waiting thread whether those that it waits for still live."""
+scrub_tries_max: Final = 20
+"""How often a scrub tries to empty the write-ahead log while readers keep it."""
+scrub_wait_s: Final = 0.05
+"""How long it waits in between, with no lock held."""
 key_bytes: Final = 32
 """The key of a run that holds private values: two keys of AES-128, as AES-SIV takes them."""
 hash_bytes: Final = 32

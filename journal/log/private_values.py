@@ -17,8 +17,9 @@ from typing import Any, Final, TypeAlias, cast
 import orjson
 
 from . import cipher
-from .base import ERASED, ERASED_TEXT, Event, Json
+from .base import ERASED, Event, Json
 from .chain import GENESIS
+from .private_fields import ERASED_TEXT
 
 Keys: TypeAlias = Callable[[str], bytes | None]
 """Return the key of a private run; None for a run that isn't private or was erased."""

@@ -25,7 +25,7 @@ _PARTS: Final = (
 _POSITIONS: Final = "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM events"
 _ORPHANS: Final = "SELECT count(*) FROM events WHERE run NOT IN (SELECT run FROM run_keys)"
 _NUMBERS: Final = "SELECT count(*) FROM runs LEFT JOIN run_keys USING (run_id) WHERE runs.run IS NOT run_keys.run"
-_META: Final = "SELECT count(*) FROM meta WHERE (key, value) NOT IN (VALUES ('index', 'stale'), ('scrub', 'due'))"
+_META: Final = "SELECT count(*) FROM meta WHERE (key, value) IS NOT ('index', 'stale') AND key <> 'scrub'"
 _TAGS_OF_RUNS: Final = (
     "SELECT key, CAST(value AS TEXT), queued_at, run_id FROM runs, json_each(iif(json_valid(tags), tags, '{}')) "
     "WHERE json_each.type = 'text'"

@@ -385,7 +385,12 @@ class SQLiteWideReads(SQLiteReads):
 
     def unscrubbed(self) -> bool:
         """Return whether keys were overwritten and `scrub` hasn't got through since."""
-        return bool(self._rows("SELECT 1 FROM meta WHERE key = 'scrub'"))
+        return self.scrub_noted() is not None
+
+    def scrub_noted(self) -> str | None:
+        """Return the note that keys were overwritten since the last scrub, None if there is none."""
+        rows = self._rows("SELECT value FROM meta WHERE key = 'scrub'")
+        return str(rows[0][0]) if rows else None
 
     def run_ids(self) -> Iterator[str]:
         """Every run that has an event, each once."""

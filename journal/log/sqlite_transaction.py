@@ -63,7 +63,10 @@ _ERASE_KEYS: Final = (
     f"UPDATE secrets SET key = zeroblob({key_bytes}) "
     f"WHERE purpose = ? AND name = ? AND key <> zeroblob({key_bytes}) RETURNING id"
 )
-_UNSCRUBBED: Final = "INSERT INTO meta (key, value) VALUES ('scrub', 'due') ON CONFLICT DO NOTHING"
+_UNSCRUBBED: Final = (
+    "INSERT INTO meta (key, value) VALUES ('scrub', '1') ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1"
+)
+"""Counted, so that who has scrubbed takes away no note that came meanwhile."""
 
 
 class SQLiteTransaction(SQLiteReads):

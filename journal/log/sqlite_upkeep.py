@@ -51,3 +51,8 @@ def truncate_wal(connection: apsw.Connection) -> bool:
     except (apsw.BusyError, apsw.LockedError):
         return False
     return True
+
+
+def take_note_away(connection: apsw.Connection, noted: str) -> None:
+    """Take away the note that a scrub is due, unless another erasure has come since it was read."""
+    connection.execute("DELETE FROM meta WHERE key = 'scrub' AND value = ?", (noted,)).fetchall()

@@ -219,7 +219,8 @@ class TableAudit:
     def _check_keys(self, private: bool) -> Iterator[Finding]:  # noqa: FBT001 - private
         if not private:
             return
-        scope = () if self.elsewhere or self.head is None else (("scope", self.head.scope),)
+        begins = self.head is not None and self.head.scope == self.run_id and not self.elsewhere
+        scope = (("scope", self.run_id),) if begins else ()
         for purpose, name in (("run", self.run_id), ("checkpoints", self.run_id), *scope):
             if self.store.secret(purpose, name) is None:
                 what = f"table secrets: the key of this private run for {purpose} is gone; restore it from a backup"

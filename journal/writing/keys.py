@@ -15,6 +15,8 @@ from runjournal.log.errors import NotAllowed
 from runjournal.log.hiding import hide
 from runjournal.log.store import Reading, Transaction
 
+from . import folding
+
 
 def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes | None:  # noqa: FBT001 - a setting
     """Return the key of a run to which something is appended, None if it isn't private; `first` may begin it.
@@ -24,22 +26,27 @@ def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes |
     known = tx.secret("run", run_id)
     if known is not None or not isinstance(first, e.RunQueued | e.RunImported | e.RunOpened):
         return known
-    for other in _before(first):
-        check_there(tx, other, f"what {run_id} would go on from")
-        private = private or tx.secret("run", other) is not None
+    base = first.base["run_id"] if isinstance(first, e.RunQueued) and first.base else None
+    if base is not None:
+        check_bases(tx, base, f"what {run_id} would go on from")
+    private = private or any(tx.secret("run", other) is not None for other in (base, first.parent_run_id) if other)
     if not private:
         return None
     key, scope = new_key(), getattr(first, "scope", None) or run_id
     tx.add_secret("run", run_id, key)
     tx.add_secret("checkpoints", run_id, new_key())
-    if tx.secret("scope", scope) is None:
+    if tx.newest(scope) is None:  # a line that has begun in the open keeps the ids of its calls
         tx.add_secret("scope", scope, new_key())
     return key
 
 
-def _before(first: e.RunQueued | e.RunImported | e.RunOpened) -> list[str]:
-    base = first.base["run_id"] if isinstance(first, e.RunQueued) and first.base else None
-    return [each for each in (base, first.parent_run_id) if each]
+def check_bases(reading: Reading, run_id: str, needed: str) -> None:
+    """Raise NotAllowed if a run, or any that it goes on from, was erased: its calls and messages are the line's."""
+    of: str | None = run_id
+    while of is not None:
+        check_there(reading, of, needed)
+        queued = folding.first(reading, of)
+        of = None if queued is None or queued.base is None else queued.base["run_id"]
 
 
 def check_there(reading: Reading, run_id: str, needed: str) -> None:
