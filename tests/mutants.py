@@ -1730,10 +1730,11 @@ ERASING: Final = (
     Mutant(
         "a run goes on from an erased one",
         "of_run",
-        'check_there(tx, other, f"what {run_id} would go on from")',
+        'check_bases(tx, base, f"what {run_id} would go on from")',
         "pass",
         "erasing",
     ),
+    Mutant("a line that began in the open gets other ids", "of_run", "tx.newest(scope) is None", "True", "erasing"),
     Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
     Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
     Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),

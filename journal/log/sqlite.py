@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -41,7 +40,7 @@ from .errors import (
 from .group import GroupCommit
 from .guard import free, hold
 from .limits import busy_wait_s as busy_wait_default_s
-from .limits import idle_readers_max, int_max, scrub_tries_max, scrub_wait_s, wal_autocheckpoint_pages
+from .limits import idle_readers_max, int_max, wal_autocheckpoint_pages
 from .sqlite_copy import copy
 from .sqlite_errors import closed, translate, translated
 from .sqlite_files import Files, inode
@@ -370,29 +369,16 @@ class SQLiteStore(SQLiteWideReads):
 
         Keys that were overwritten are then in no file of the store. Raises what `transact` raises.
         """
-        for _ in range(scrub_tries_max):
-            noted = self.scrub_noted()
-            if noted is None:
-                return True
-            if self._locked(partial(self._scrubbed, noted), durable=True):
-                continue  # and if another erasure has come meanwhile, once more
-            time.sleep(scrub_wait_s)  # with no lock held: a reader lets it wait, and it lets no writer wait
-        return self.scrub_noted() is None
+        return upkeep.scrub(self.scrub_noted, lambda noted: self._locked(partial(self._scrubbed, noted), durable=True))
 
     def _scrubbed(self, noted: str, writer: apsw.Connection) -> bool:
-        writer.set_busy_timeout(0)
         try:
-            if not upkeep.truncate_wal(writer):
-                return False
-            upkeep.take_note_away(writer, noted)
-        except apsw.BusyError:
-            return False
+            return upkeep.empty_wal(writer, noted)
         except apsw.Error as error:
             self._poison()
             raise translate(error, self._path) from error
         finally:
             writer.set_busy_handler(LockWait(self._busy_wait_s))
-        return True
 
     def vacuum(self) -> int:
         """Write the file anew without the pages that hold nothing; return how many bytes it and the WAL have lost."""

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import apsw
 
+from .limits import scrub_tries_max, scrub_wait_s
 from .sqlite_files import size
 from .sqlite_place import value
 from .sqlite_schema import MIGRATIONS
@@ -53,6 +56,27 @@ def truncate_wal(connection: apsw.Connection) -> bool:
     return True
 
 
-def take_note_away(connection: apsw.Connection, noted: str) -> None:
-    """Take away the note that a scrub is due, unless another erasure has come since it was read."""
-    connection.execute("DELETE FROM meta WHERE key = 'scrub' AND value = ?", (noted,)).fetchall()
+def scrub(noted: Callable[[], str | None], attempt: Callable[[str], bool]) -> bool:
+    """Try to empty the WAL until nothing is noted that it may hold; return whether that could be done.
+
+    `attempt` is given the note that it is to take away, and says whether readers have let it.
+    """
+    for _ in range(scrub_tries_max):
+        note = noted()
+        if note is None:
+            return True
+        if not attempt(note):
+            time.sleep(scrub_wait_s)  # with no lock held: a reader lets it wait, and it lets no writer wait
+    return noted() is None
+
+
+def empty_wal(connection: apsw.Connection, noted: str) -> bool:
+    """Empty the WAL if readers let it, and take the note away unless another erasure has come since it was read."""
+    connection.set_busy_timeout(0)
+    if not truncate_wal(connection):
+        return False
+    try:
+        connection.execute("DELETE FROM meta WHERE key = 'scrub' AND value = ?", (noted,)).fetchall()
+    except apsw.BusyError:
+        return False
+    return True
