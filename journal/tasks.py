@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
-from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import TOOL_CONTEXT
-from runjournal.log.limits import group_gather_s, group_woken_max
+from runjournal.log.errors import StoreError
+from runjournal.log.limits import group_gather_s, group_woken_max, thread_look_s
 
 T = TypeVar("T")
 
@@ -52,20 +52,38 @@ async def in_thread(work: Callable[[], T]) -> T:
     loop, waiter = asyncio.get_running_loop(), Unbroken[T]()
     context = copy_context()
 
-    def tell(outcome: Callable[[], None]) -> None:
+    def tell(settle: Callable[[Any], None], outcome: Any) -> None:
+        def told() -> None:
+            if not waiter.done():
+                settle(outcome)
+
         with suppress(RuntimeError):  # the loop is closed, and whoever waited is gone
-            loop.call_soon_threadsafe(outcome)
+            loop.call_soon_threadsafe(told)
 
     def run() -> None:
         try:
-            result = context.run(work)
-        except BaseException as error:  # noqa: BLE001 - its asker's
-            failed = RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
-            tell(partial(waiter.set_exception, failed))
-        else:
-            tell(partial(waiter.set_result, result))
+            try:
+                result = context.run(work)
+            except BaseException as error:  # noqa: BLE001 - its asker's
+                failed = RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
+                tell(waiter.set_exception, failed)
+            else:
+                tell(waiter.set_result, result)
+        except BaseException as error:  # noqa: BLE001 - an interrupt has come in between
+            tell(waiter.set_exception, error)
 
-    threading.Thread(target=run, name="runjournal claim", daemon=True).start()
+    thread = threading.Thread(target=run, name="runjournal claim", daemon=True)
+
+    def look() -> None:
+        """An interrupt may end a thread where it can't tell: before its first line."""
+        if not waiter.done():
+            if thread.is_alive():
+                loop.call_later(thread_look_s, look)
+            else:
+                loop.call_soon(tell, waiter.set_exception, StoreError("an interrupt has ended a thread; try again"))
+
+    thread.start()
+    loop.call_later(thread_look_s, look)
     if (cancelled := await unbroken(waiter)) is not None and waiter.exception() is None:
         raise cancelled
     return waiter.result()
