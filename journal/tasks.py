@@ -103,7 +103,7 @@ class Bell:
     def __init__(self, loop: Loop) -> None:
         self._loop = ref(loop)
         self._ended: deque[tuple[Unbroken[Any], Heard]] = deque()
-        self._rung = False
+        self._rung = self._nudged = False
         self._wanted: dict[Callable[[], None], tuple[int, float]] = {}
 
     def want(self, wake: Callable[[], None]) -> None:
@@ -124,6 +124,13 @@ class Bell:
             asyncio.get_running_loop().call_soon(self._look, wake, count)
             return
         del self._wanted[wake]
+        if not self._nudged:  # an interrupt may have ended the thread that is woken
+            self._nudged = True
+            asyncio.get_running_loop().call_later(thread_look_s, self._nudge, wake)
+        wake()
+
+    def _nudge(self, wake: Callable[[], None]) -> None:
+        self._nudged = False
         wake()
 
     def tell(self, waiter: Unbroken[Any], work: Heard) -> None:

@@ -515,3 +515,26 @@ def test_an_interrupt_between_two_tasks_that_are_woken_loses_none() -> None:
 
     asyncio.run(main())
     assert [0, 1, 1, 2] == told
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_in_the_committer_is_no_end_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes when a commit is to be told of: whoever waits hears of the commit all the same."""
+    tell, struck = group_module._Group.tell, [0]
+
+    def struck_once(group: Any, error: BaseException | None = None) -> None:
+        if not struck[0]:
+            struck[0] += 1
+            group.outcome = (error,)
+            raise KeyboardInterrupt
+        tell(group, error)
+
+    async def agent(run: AsyncRun) -> int:
+        async with run.step("a"):
+            pass
+        return 7
+
+    monkeypatch.setattr(group_module._Group, "tell", struck_once)
+    with AsyncJournal.open(tmp_path / "runs.db") as journal:
+        assert 7 == asyncio.run(journal.run_async(agent, run_id="r"))
+    assert [1] == struck

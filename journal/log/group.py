@@ -18,7 +18,7 @@ from contextlib import suppress
 from threading import RLock, Thread, current_thread, get_ident
 from typing import Protocol, TypeVar, cast
 
-from .errors import StoreBusy, StoreError
+from .errors import OutcomeUnknown, StoreBusy, StoreError
 from .guard import Signal, hold
 from .limits import committer_idle_s, group_appends_max
 from .store import SharedTransaction, SharedWork, Transaction
@@ -41,6 +41,7 @@ class _Waiting:
         self.work = work
         self.since_s = time.monotonic()
         self.begun = False
+        self.told = False
 
 
 class GroupCommit:
@@ -62,6 +63,7 @@ class GroupCommit:
         self._line: deque[_Waiting] = deque()
         self._thread: Thread | None = None
         self._wake = Signal()
+        self._now = _Group()
 
     # Whoever appends.
 
@@ -133,12 +135,21 @@ class GroupCommit:
 
     def _lead(self) -> None:
         while True:
+            try:
+                if not self._led():
+                    return
+            except BaseException as error:  # noqa: BLE001 - an interrupt: whoever waits must hear all the same
+                self._now.end(OutcomeUnknown(f"{self._path}: an interrupt has ended a commit ({type(error).__name__})"))
+
+    def _led(self) -> bool:
+        """Commit what stands in the line; return False when nothing has come for so long that the thread may end."""
+        while True:
             if not self._line and not self._wake.wait(committer_idle_s):
                 with self._lock:
                     if not self._line:
                         if self._thread is current_thread():
                             self._thread = None
-                        return
+                        return False
             if self._line:
                 self._commit()
 
@@ -146,7 +157,7 @@ class GroupCommit:
         """Commit as many as stand in the line, in one transaction; tell each how it ended."""
         there = list(self._line)
         durable = any(each.work.durable for each in there)
-        group = _Group()
+        group = self._now = _Group()
 
         def decide(tx: Transaction) -> None:
             self._judge(cast("SharedTransaction", tx), group, durable=durable)
@@ -194,6 +205,7 @@ class GroupCommit:
             work = waiting.work
             if (before := failed.get(work.run_id)) is not None:
                 work.over(again(before))
+                waiting.told = True
             elif (error := self._alone(waiting)) is not None:
                 failed[work.run_id] = error
 
@@ -214,8 +226,10 @@ class GroupCommit:
                 return error
             waiting.work.undo()
             waiting.work.over(error)
+            waiting.told = True
             return None
         waiting.work.over(None)
+        waiting.told = True
         return None
 
     def _failed(self, group: _Group, error: BaseException) -> None:
@@ -249,6 +263,7 @@ class _Group:
     def __init__(self, taken: Iterable[_Waiting] = ()) -> None:
         self.taken: list[_Waiting] = list(taken)
         self.refused: dict[_Waiting, BaseException] = {}
+        self.outcome: tuple[BaseException | None] | None = None
 
     def undo(self) -> None:
         """Forget what all of them have changed in memory."""
@@ -257,9 +272,18 @@ class _Group:
 
     def tell(self, error: BaseException | None = None) -> None:
         """Tell each how it ended; all but the refused ones by `error`, or committed."""
+        self.outcome = (error,)
         for waiting in self.taken:
-            mine = self.refused.get(waiting)
-            waiting.work.over(mine if mine is not None else None if error is None else again(error))
+            if not waiting.told:
+                mine = self.refused.get(waiting)
+                waiting.work.over(mine if mine is not None else None if error is None else again(error))
+                waiting.told = True
+
+    def end(self, unknown: BaseException) -> None:
+        """Tell those who weren't told yet, behind an interrupt; if nobody knows how it ended, that."""
+        if self.outcome is None:
+            self.undo()
+        self.tell(*(self.outcome or (unknown,)))
 
 
 def again(error: BaseException) -> BaseException:
