@@ -53,11 +53,11 @@ def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Eras
         return [log.batch(each, [e.RunErased(tellable(reason))], expect=None) for each in planned[0].run_ids]
 
     log.ownership.appender.append_all_made(make)
-    take, before, derived = planned[0]
-    log.ownership.forget([*take, *derived])
-    for each in [*take, *derived]:
+    touched = [*planned[0].run_ids, *planned[0].derived]
+    log.ownership.forget(touched)
+    for each in touched:
         log.store.drop_checkpoints(each)
-    return Erasure(take, before, derived, pending=not log.store.scrub())
+    return Erasure(*planned[0], pending=not log.store.scrub())
 
 
 def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:

@@ -36,7 +36,7 @@ class Reel:
         self.process = process
         self.store: Store = MemoryStore(clock=real.clock)
         self.live: Callable[[str], RunState] = lambda _: self.derived.state
-        bases = list(self._bases())
+        bases = list(folding.bases(real, run_id))
         self.store.transact(lambda tx: self._copy_secrets(tx, [run_id, *bases]), durable=False)
         for base in reversed(bases):
             self._copy(base)
@@ -50,13 +50,6 @@ class Reel:
     def filled(self, record: RecordedEvent) -> RecordedEvent:
         """Return the record with the values that are held out of line in place."""
         return folding.filled_record(self.store, record)
-
-    def _bases(self) -> Iterator[str]:
-        queued = folding.first(self.real, self.run_id)
-        while queued is not None and queued.base is not None:
-            run_id = queued.base["run_id"]
-            yield run_id
-            queued = folding.first(self.real, run_id)
 
     def _copy_secrets(self, tx: Transaction, run_ids: list[str]) -> None:
         """Let the values of private runs be read, and the ids of their calls be what they are there."""

@@ -61,6 +61,14 @@ def first(reading: Reading, run_id: str) -> e.RunQueued | None:
     return record.event if record is not None and isinstance(record.event, e.RunQueued) else None
 
 
+def bases(reading: Reading, run_id: str) -> Iterator[str]:
+    """Yield the runs that a run goes on from, the nearest first."""
+    queued = first(reading, run_id)
+    while queued is not None and queued.base is not None:
+        yield (run_id := queued.base["run_id"])
+        queued = first(reading, run_id)
+
+
 def checked_seq(head: Head, at: int | None) -> int:
     """Return the seq of an event of the run, the newest for None. Raises InvalidArgument if it has no such event."""
     if at is None:

@@ -42,11 +42,8 @@ def of_run(tx: Transaction, run_id: str, private: bool, first: Event) -> bytes |
 
 def check_bases(reading: Reading, run_id: str, needed: str) -> None:
     """Raise NotAllowed if a run, or any that it goes on from, was erased: its calls and messages are the line's."""
-    of: str | None = run_id
-    while of is not None:
-        check_there(reading, of, needed)
-        queued = folding.first(reading, of)
-        of = None if queued is None or queued.base is None else queued.base["run_id"]
+    for each in (run_id, *folding.bases(reading, run_id)):
+        check_there(reading, each, needed)
 
 
 def check_there(reading: Reading, run_id: str, needed: str) -> None:
