@@ -14,7 +14,7 @@ CHANGES = ("write", "sync", "truncate", "delete", "open")
 
 
 class Change(NamedTuple):
-    """A change of a file that is about to be made: of `what`, a word of CHANGES, to a `file` ("", "-wal", "-journal")."""
+    """A change that is about to be made: `what` is a word of CHANGES, `file` is what `suffix` says of its path."""
 
     what: str
     file: str
@@ -71,7 +71,7 @@ class Disk(apsw.VFS):
         self.hook(Change("open", suffix(path), path))
         return HookedFile(self, name, flags)
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802, FBT001 - the VFS's word
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 - the VFS's word
         self.hook(Change("delete", suffix(filename), filename, at_once=syncdir))
         super().xDelete(filename, syncdir)
 

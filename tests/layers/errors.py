@@ -29,7 +29,7 @@ def eio(change: Change) -> bytes | None:
     if change.what == "open":
         raise apsw.CantOpenError("EIO")
     error = apsw.IOError("EIO")
-    error.extendedresult = IOERR[change.what]
+    error.extendedresult = IOERR[change.what]  # type: ignore[attr-defined]
     raise error
 
 
@@ -55,28 +55,28 @@ class Lasting(Counted):
         return self.act(change) if self.seen >= self.at else None
 
 
-def errors(seed: int, every: int = 1) -> Entry:
-    """Fail each change of three workloads; `every`: only each so-many-th."""
+def errors(seed: str, every: int = 1, first: int = 1, *, harm: str = "") -> Entry:
+    """Fail each change of three workloads; `every`: only each so-many-th, from the `first` on."""
     entry = Entry("L2", "EIO, ENOSPC and short writes at every write, fsync, truncate, delete and open", seed)
     kinds = {"appends": False, "private appends": True}
     with timed(entry), folder() as home:
         for name, private in kinds.items():
-            work = partial(workloads.appends, life=f"{seed}", private=private)
-            for case, fail in _cases(partial(work, emptied(home / "c") / "runs.db"), every):
+            work = partial(workloads.appends, life=f"{seed}", private=private, harm=harm)
+            for case, fail in _cases(partial(work, emptied(home / "c") / "runs.db"), every, first):
                 path = emptied(home / "w") / "runs.db"
                 wrong = _writer(entry, path, partial(work, path), fail)
                 entry.add(f"{name}, {case}", wrong)
         count = partial(workloads.runs, emptied(home / "c") / "runs.db", "c", world=home / "c" / "world")
-        for case, fail in _cases(count, every):
+        for case, fail in [] if harm else _cases(count, every, first):
             entry.add(f"agent, {case}", _agent(entry, emptied(home / "w"), fail))
     return entry
 
 
-def _cases(work: Callable[[Tell], None], every: int) -> list[tuple[str, Counted]]:
+def _cases(work: Callable[..., None], every: int, first: int) -> list[tuple[str, Counted]]:
     last = counted(lambda tell: work(tell=tell), CHANGES)
     return [
         (f"{name} {'from' if how is Lasting else 'at'} change {at}", how(at, act))
-        for at in range(1, last + 1, every)
+        for at in range(first, last + 1, every)
         for name, act in ERRORS.items()
         for how in (Counted, Lasting)
     ]

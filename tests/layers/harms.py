@@ -8,6 +8,8 @@ from typing import Any
 from runjournal.log import events as e
 from runjournal.log import sqlite as sqlite_module
 from runjournal.log import sqlite_place
+from runjournal.projections.chain_audit import ChainAudit
+from runjournal.projections.findings import Finding
 
 EARLY = False
 """Whether a workload acknowledges before it commits."""
@@ -20,17 +22,7 @@ def early() -> None:
 
 def relaxed_all() -> None:
     """Commit everything with synchronous=NORMAL."""
-    e.is_durable = lambda _: False
-
-
-class Careless:
-    """A connection that never waits for the disk."""
-
-    def __init__(self, connection: Any) -> None:
-        object.__setattr__(self, "_connection", connection)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
+    e.is_durable = lambda _: False  # type: ignore[assignment]
 
 
 def never_synced() -> None:
@@ -39,11 +31,11 @@ def never_synced() -> None:
     settings["synchronous"] = 0
     enter = sqlite_module.SQLiteStore._enter
 
-    def careless(store: Any, durable: bool) -> None:  # noqa: FBT001 - as the one it stands for
+    def careless(store: Any, durable: bool) -> None:
         store._durable = durable
         enter(store, durable)
 
-    sqlite_module.SQLiteStore._enter = careless  # type: ignore[method-assign]
+    sqlite_module.SQLiteStore._enter = careless  # type: ignore[method-assign, assignment]
 
 
 def rollback_journal() -> None:
@@ -52,7 +44,26 @@ def rollback_journal() -> None:
     def stay(*_: object) -> None:
         return None
 
-    sqlite_module.switch_to_wal = stay  # type: ignore[attr-defined]
+    sqlite_module.switch_to_wal = stay  # type: ignore[attr-defined, assignment]
+
+
+def swallowed() -> None:
+    """Take an error of a commit for a success."""
+
+    def swallow(*_: object) -> None:
+        return None
+
+    sqlite_module.SQLiteStore._not_committed = swallow  # type: ignore[method-assign, assignment]
+
+
+def unhashed() -> None:
+    """Compare no hash of an event with what is stored."""
+    feed = ChainAudit.feed
+
+    def fed(self: ChainAudit, record: Any, body: Any) -> list[Finding]:
+        return [each for each in feed(self, record, body) if each.code != "link_broken"]
+
+    ChainAudit.feed = fed  # type: ignore[method-assign]
 
 
 HARMS: dict[str, Callable[[], None]] = {
@@ -60,4 +71,6 @@ HARMS: dict[str, Callable[[], None]] = {
     "synchronous=NORMAL for durable events": relaxed_all,
     "synchronous=OFF": never_synced,
     "journal_mode=DELETE": rollback_journal,
+    "an error of a commit taken for a success": swallowed,
+    "no hash compared": unhashed,
 }

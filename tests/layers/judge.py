@@ -108,7 +108,7 @@ def repeated(journal: Journal, told: Iterable[dict[str, Any]]) -> list[str]:
     """
     unknown = [line for line in told if line["say"] == "unknown"]
     for line in unknown:
-        batches = pickle.loads(base64.b85decode(line["again"]))  # noqa: S301 - made by this program
+        batches = pickle.loads(base64.b85decode(line["again"]))
         try:
             journal.append_all(batches)
         except JournalError:

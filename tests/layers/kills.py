@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runjournal import Journal
+
 from . import workloads
 from .disk import Counted, die, hooked
 from .judge import Told, effects_wrong, faults, judge
 from .lives import Life, Tell, begin, live
 from .report import Entry, emptied, folder, timed
-
-from runjournal import Journal
 
 LIVES_MAX = 12
 Work = Callable[[Tell], None]
@@ -32,7 +32,7 @@ def counted(work: Work, kinds: tuple[str, ...]) -> int:
             work(tell)
         tell(say="seen", seen=hook.seen)
 
-    return next(line["seen"] for line in reversed(live(watched).told) if line["say"] == "seen")
+    return next(int(line["seen"]) for line in reversed(live(watched).told) if line["say"] == "seen")
 
 
 def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, Life]:
@@ -52,7 +52,7 @@ def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, L
     return f"{kind} {at}", live(dying)
 
 
-def kills(seed: int, n: int) -> Entry:
+def kills(seed: str, n: int, *, harm: str = "") -> Entry:
     """Kill writers and agents; each store is struck again and again, its recovery included, and then judged."""
     entry = Entry("L1", "SIGKILL at the k-th write, at the k-th fsync, at random moments; recoveries struck too", seed)
     with timed(entry), folder() as home:
@@ -63,16 +63,24 @@ def kills(seed: int, n: int) -> Entry:
         case = 0
         while entry.n < n:
             rng = random.Random(f"{seed} kill {case}")
-            of = _writer if case % 2 else _agent
-            of(entry, emptied(home / "w"), case, rng, most)
+            if case % 2 and not harm:
+                _agent(entry, emptied(home / "w"), case, rng, most)
+            else:
+                _writer(entry, emptied(home / "w"), case, rng, most, harm)
             case += 1
     return entry
 
 
-def _writer(entry: Entry, home: Path, case: int, rng: random.Random, most: dict[str, int]) -> None:
+def _writer(  # noqa: PLR0917 - what both kinds of cases take, and the harm
+    entry: Entry, home: Path, case: int, rng: random.Random, most: dict[str, int], harm: str
+) -> None:
     path, told = home / "runs.db", Told()
     for number in range(rng.randint(1, 4)):
-        work = partial(workloads.appends, path, f"{case}.{number}", private=case % 4 == 1)
+        name = f"{case}.{number}"
+        if case % 4 and not harm:
+            work = partial(workloads.crowd, path, name)
+        else:
+            work = partial(workloads.appends, path, name, private=not case % 8, harm=harm)
         where, life = struck(work, rng, most)
         told += life.told
         wrong = judge_here(path, told) if rng.random() < 0.5 else []
@@ -96,6 +104,7 @@ def judge_here(path: Path, told: Told, *, power: bool = False, beside: Path | No
 def _agent(entry: Entry, home: Path, case: int, rng: random.Random, most: dict[str, int]) -> None:
     path, world = home / "runs.db", home / "world"
     output: Any = None
+    life = Life([], 0)
     for number in range(LIVES_MAX):
         work = partial(workloads.runs, path, f"{case}.{number}", world=world)
         if number < rng.randint(1, 4):

@@ -32,6 +32,11 @@ class Living(NamedTuple):
     pid: int
     pipe: int
 
+    def word(self) -> None:
+        """Wait for its next word, which nobody hears of then."""
+        while os.read(self.pipe, 1) not in (b"\n", b""):
+            pass
+
     def over(self) -> Life:
         """Wait for its end."""
         with os.fdopen(self.pipe, "rb") as pipe:

@@ -79,7 +79,7 @@ def _run(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def power(seed: int, n: int, *, harm: str = "") -> Entry:
+def power(seed: str, n: int, *, harm: str = "") -> Entry:
     """Cut the power n times, in a process of its own, since mounts of its own are for good."""
     entry = Entry("L3", "real power cuts: ext4 on a loop device, shut down without a flush", seed)
     if why := missing():
@@ -97,7 +97,7 @@ def power(seed: int, n: int, *, harm: str = "") -> Entry:
         if life.ended or not kept.exists():
             entry.add("the layer itself", [f"it ended with {life.ended}"])
         else:
-            entry.n, entry.violations, entry.counts, entry.first = eval(kept.read_text())  # noqa: S307 - its own words
+            entry.n, entry.violations, entry.counts, entry.first = eval(kept.read_text())
     return entry
 
 

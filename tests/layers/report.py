@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from .lives import live
 
 FIRST = 3
 """How many of its violations an entry holds."""
@@ -24,7 +26,7 @@ class Entry:
 
     layer: str
     what: str
-    seed: int
+    seed: str
     n: int = 0
     violations: int = 0
     seconds: float = 0.0
@@ -59,7 +61,7 @@ def timed(entry: Entry) -> Generator[Entry]:
         entry.seconds += time.monotonic() - began
 
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory
+MEMORY = Path("/dev/shm")
 
 
 @contextmanager
@@ -77,3 +79,11 @@ def emptied(path: Path) -> Path:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path
+
+
+def apart(run: Callable[[], list[Entry]]) -> list[Entry]:
+    """Run a layer in a process of its own: what it breaks on purpose stays broken there."""
+    life = live(lambda tell: tell(entries=[asdict(each) for each in run()]))
+    if life.ended:
+        raise RuntimeError(f"the layer fell with {life.ended}: {life.told}")
+    return [Entry(**each) for each in life.told[-1]["entries"]]

@@ -1,7 +1,8 @@
 """L4: every state of the files that a power cut may leave, built from the writes that were recorded.
 
 Of each file there is what its last fsync has made sure of, and what was written since. A power cut at any moment leaves
-of the latter nothing, all, or any part, each write whole or torn at a multiple of 512 bytes. The memory of the WAL's index is gone.
+of the latter nothing, all, or any part, each write whole or torn at a multiple of 512 bytes. The WAL's index, which is
+in memory, is gone.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def record(home: Path, work: Callable[..., None]) -> Recording:
     life = live(noted)
     if life.ended:
         raise RuntimeError(f"the life that was to be recorded ended with {life.ended}")
-    return Recording(*pickle.loads(kept.read_bytes()))  # noqa: S301 - made by this program
+    return Recording(*pickle.loads(kept.read_bytes()))
 
 
 def applied(images: Images, changes: list[Change]) -> Images:
@@ -173,7 +174,7 @@ def _made(connection: apsw.Connection) -> bool:
     return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'events'").fetchall())
 
 
-def states(seed: int, n: int, *, harm: str = "") -> Entry:
+def states(seed: str, n: int, *, harm: str = "") -> Entry:
     """Build and judge so many states; each moment of each recording has its own."""
     entry = Entry("L4", "files as a power cut may leave them, built from recorded writes", seed)
     with timed(entry), folder() as home:
@@ -181,13 +182,17 @@ def states(seed: int, n: int, *, harm: str = "") -> Entry:
         while entry.n < n:
             rng = random.Random(f"{seed} states {case}")
             place = emptied(home / "r")
-            work = partial(workloads.appends, place / "runs.db", f"{seed}.{case}", count=14, private=not case % 3, harm=harm)
+            work = partial(
+                workloads.appends, place / "runs.db", f"{seed}.{case}", count=14, private=not case % 3, harm=harm
+            )
             _recorded(entry, home, record(place, work), rng, n, case)
             case += 1
     return entry
 
 
-def _recorded(entry: Entry, home: Path, recording: Recording, rng: random.Random, n: int, case: int) -> None:
+def _recorded(  # noqa: PLR0917 - what a case is
+    entry: Entry, home: Path, recording: Recording, rng: random.Random, n: int, case: int
+) -> None:
     known, judge = set[tuple[int, int, Kept]](), Judge(emptied(home / "j"))
     for moment in moments(recording):
         told, least = seen(recording, moment.done)

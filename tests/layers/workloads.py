@@ -6,6 +6,7 @@ import base64
 import os
 import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ class Writer:
         ]
         name = f"{self.life}-{self.count}"
         durable = any(DURABLE(draft.event) for each in batches for draft in each.drafts)
-        count = sum(len(each.drafts) - isinstance(each.drafts[-1].event, e.RunClaimed | e.RunCompleted) for each in batches)
+        count = sum(
+            len(each.drafts) - isinstance(each.drafts[-1].event, e.RunClaimed | e.RunCompleted) for each in batches
+        )
         again = base64.b85encode(pickle.dumps(batches)).decode()
         self.tell(say="tried", name=name, count=count, durable=durable)
         if harms.EARLY:
@@ -151,6 +154,20 @@ def appends(path: Path, life: str, tell: Tell, count: int = 40, *, private: bool
     tell(say="over")
 
 
+def crowd(path: Path, life: str, tell: Tell, writers: int = 4, count: int = 15) -> None:
+    """One life of several writers in one process, whose appends share their commits."""
+    with Journal.open(path, checkpoints=OFTEN) as journal:
+
+        def write(number: int) -> None:
+            writer = Writer(journal, f"{life}.{number}", tell)
+            for _ in range(count):
+                writer.append()
+
+        with ThreadPoolExecutor(writers) as pool:
+            list(pool.map(write, range(writers)))
+    tell(say="over")
+
+
 def names(path: Path) -> list[str]:
     """The names of the appends that a store holds."""
     if not path.exists():
@@ -159,7 +176,7 @@ def names(path: Path) -> list[str]:
         return sorted(stored(journal))
 
 
-# --- an agent ----------------------------------------------------------------------------------------------------------
+# --- an agent --------------------------------------------------------------------------------------------------------
 
 LEDGER = -1
 """The descriptor of the world's ledger, outside of what is struck: a line an effect."""
@@ -219,8 +236,10 @@ def runs(path: Path, life: str, tell: Tell, *, world: Path) -> None:
             for question in journal.questions():
                 args: Any = question.args
                 did = f"send {args['x']}" in happened
-                outcome = "happened" if did else "did_not_happen"
-                journal.resolve(question.run_id, question.id, outcome, f"send {args['x']}" if did else None)
+                if did:
+                    journal.resolve(question.run_id, question.id, "happened", f"send {args['x']}")
+                else:
+                    journal.resolve(question.run_id, question.id, "did_not_happen")
             output = journal.run(agent, run_id="agent")
             tell(say="output", output=output)
     except StoreError as error:
