@@ -83,5 +83,5 @@ def test_all_of_it() -> None:
             sizes[name] = sizes.get(name, 0) + part.args[1]
     assert {
         "power": 2000, "states": 500_000, "kills": 10_000, "tamperings": 1000, "flips": 100_000, "appends": 1000,
-        "deliveries": 1000, "clocks": 1000,
+        "deliveries": 1000, "clocks": 1000, "kill": 600, "error": 400,
     } == sizes  # fmt: skip

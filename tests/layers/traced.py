@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,8 +74,14 @@ def traced(seed: str, n: int, *, how: str) -> Entry:
     return entry
 
 
-kill = partial(traced, how="kill")
-error = partial(traced, how="error")
+def kill(seed: str, n: int) -> Entry:
+    """Kill n writers at a random system call."""
+    return traced(seed, n, how="kill")
+
+
+def error(seed: str, n: int) -> Entry:
+    """Have a random system call of n writers fail."""
+    return traced(seed, n, how="error")
 
 
 if __name__ == "__main__":
