@@ -16,6 +16,7 @@ SMALL = {
     "tampering": partial(tampering.tamperings, "1", 1),
     "flips": partial(tampering.flips, "1", 40),
     "deliveries": partial(races.deliveries, "1", 4),
+    "fences": partial(races.fences, "1", 3),
     "clocks": partial(races.clocks, "1", 3),
     "power": partial(power.power, "1", 3),
     "errors": partial(errors.errors, "1", 293, 5),
@@ -83,5 +84,5 @@ def test_all_of_it() -> None:
             sizes[name] = sizes.get(name, 0) + part.args[1]
     assert {
         "power": 2000, "states": 500_000, "kills": 10_000, "tamperings": 1000, "flips": 100_000, "appends": 1000,
-        "deliveries": 1000, "clocks": 1000, "kill": 600, "error": 400,
+        "deliveries": 1000, "fences": 1000, "clocks": 1000, "kill": 600, "error": 400,
     } == sizes  # fmt: skip

@@ -71,12 +71,14 @@ def parts(seed: str, scale: float) -> list[Part]:
         *sharded("L7", tampering.flips, 100_000),
         Part("L5", races.appends, (seed, of(1000))),
         Part("L5", races.deliveries, (seed, of(1000))),
+        Part("L5", races.fences, (seed, of(1000))),
         Part("L5", races.clocks, (seed, of(1000))),
     ]
 
 
 CONTROLS: Final[tuple[tuple[str, Layer, int, str], ...]] = (
     ("L1", kills.kills, 40, "acknowledged before the commit"),
+    ("L1", kills.kills, 40, "an effect before its intent"),
     ("L2", errors.errors, 40, "an error of a commit taken for a success"),
     *(
         (layer, run, n, harm)
@@ -88,7 +90,10 @@ CONTROLS: Final[tuple[tuple[str, Layer, int, str], ...]] = (
             "journal_mode=DELETE",
         )
     ),
+    ("L5", races.fences, 30, "no fence"),
+    ("L5", races.fences, 60, "a fence outside of the transaction"),
     ("L7", tampering.tamperings, 2, "no hash compared"),
+    ("L7", tampering.tamperings, 2, "a checkpoint that is believed"),
 )
 """What each layer has to notice."""
 

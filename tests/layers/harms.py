@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
+from runjournal.log import authority, sqlite_place
 from runjournal.log import events as e
 from runjournal.log import sqlite as sqlite_module
-from runjournal.log import sqlite_place
+from runjournal.log.errors import StaleEpoch
 from runjournal.projections.chain_audit import ChainAudit
 from runjournal.projections.findings import Finding
+from runjournal.writing import checkpoints
+from runjournal.writing.appender import Appender
 
 EARLY = False
 """Whether a workload acknowledges before it commits."""
@@ -66,6 +72,67 @@ def unhashed() -> None:
     ChainAudit.feed = fed  # type: ignore[method-assign]
 
 
+def unfenced() -> None:
+    """Let whoever once owned a run go on as its owner."""
+    admit = authority.Gate.admit
+
+    def admitted(self: authority.Gate, draft: Any) -> None:
+        if self.epoch:
+            self.status, self.epoch = "running", self.current
+        admit(self, draft)
+
+    authority.Gate.admit = admitted  # type: ignore[method-assign]
+    sqlite_module.SQLiteStore.append_alone = _the_long_way  # type: ignore[method-assign]
+
+
+def _the_long_way(*_: object, **__: object) -> None:
+    return None
+
+
+def fenced_outside() -> None:
+    """Look who owns a run before the transaction, and not in it."""
+    unfenced()
+    append = Appender.append
+
+    def appended(self: Appender, *batches: Any) -> Any:
+        for each in batches:
+            head = self.store.head(each.run_id)
+            if each.epoch and head is not None and head.epoch != each.epoch:
+                raise StaleEpoch(each.run_id, each.epoch, head.epoch, head.status)
+        time.sleep(0.002)
+        return append(self, *batches)
+
+    Appender.append = appended  # type: ignore[method-assign]
+
+
+def effect_first() -> None:
+    """Have the effect of an agent's `send` happen before it is on record that it may."""
+    append = Appender.append
+
+    def appended(self: Appender, *batches: Any) -> Any:
+        for draft in (draft for each in batches for draft in each.drafts):
+            if isinstance(draft.event, e.ToolStarted) and draft.event.policy == "unsafe":
+                EARLY_EFFECTS.add(ACT[0](f"send {draft.event.args['x']}"))
+        return append(self, *batches)
+
+    Appender.append = appended  # type: ignore[method-assign]
+
+
+ACT: list[Callable[[str], str]] = []
+"""How the workload has an effect happen."""
+EARLY_EFFECTS: set[str] = set()
+"""What has happened already."""
+
+
+def believed() -> None:
+    """Believe a checkpoint that says that it is one."""
+
+    def believe(kind: Any, checkpoint: Any, chain: str | None) -> Any:
+        return kind.load(orjson.loads(checkpoint.body.partition(b"\n")[2])["state"])
+
+    checkpoints.unseal = believe
+
+
 HARMS: dict[str, Callable[[], None]] = {
     "acknowledged before the commit": early,
     "synchronous=NORMAL for durable events": relaxed_all,
@@ -73,4 +140,8 @@ HARMS: dict[str, Callable[[], None]] = {
     "journal_mode=DELETE": rollback_journal,
     "an error of a commit taken for a success": swallowed,
     "no hash compared": unhashed,
+    "no fence": unfenced,
+    "a fence outside of the transaction": fenced_outside,
+    "an effect before its intent": effect_first,
+    "a checkpoint that is believed": believed,
 }

@@ -63,15 +63,15 @@ def kills(seed: str, n: int, *, harm: str = "") -> Entry:
         case = 0
         while entry.n < n:
             rng = random.Random(f"{seed} kill {case}")
-            if case % 2 and not harm:
-                _agent(entry, emptied(home / "w"), case, rng, most)
+            if harm == "an effect before its intent" or (case % 2 and not harm):
+                _agent(entry, emptied(home / "w"), case, rng, most, harm)
             else:
                 _writer(entry, emptied(home / "w"), case, rng, most, harm)
             case += 1
     return entry
 
 
-def _writer(  # noqa: PLR0917 - what both kinds of cases take, and the harm
+def _writer(  # noqa: PLR0917 - what both kinds of cases take
     entry: Entry, home: Path, case: int, rng: random.Random, most: dict[str, int], harm: str
 ) -> None:
     path, told = home / "runs.db", Told()
@@ -101,12 +101,14 @@ def judge_here(path: Path, told: Told, *, power: bool = False, beside: Path | No
     return life.told[0].get("wrong", [f"the judge fell: {life.told}"]) if life.told else ["the judge fell"]
 
 
-def _agent(entry: Entry, home: Path, case: int, rng: random.Random, most: dict[str, int]) -> None:
+def _agent(  # noqa: PLR0917 - what both kinds of cases take
+    entry: Entry, home: Path, case: int, rng: random.Random, most: dict[str, int], harm: str
+) -> None:
     path, world = home / "runs.db", home / "world"
     output: Any = None
     life = Life([], 0)
     for number in range(LIVES_MAX):
-        work = partial(workloads.runs, path, f"{case}.{number}", world=world)
+        work = partial(workloads.runs, path, f"{case}.{number}", world=world, harm=harm)
         if number < rng.randint(1, 4):
             where, life = struck(work, rng, most)
             entry.count(where.split()[0])

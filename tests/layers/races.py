@@ -10,18 +10,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from programs import append_races
 
 from runjournal import Journal
 from runjournal.log import events as e
 from runjournal.log.clock import SystemClock
-from runjournal.log.errors import AppendRefused, JournalError
+from runjournal.log.errors import AppendRefused, JournalError, StaleEpoch, StoreBusy
 from runjournal.log.owner import here
+from runjournal.log.sqlite import SQLiteStore
 from runjournal.looking.audit import audit_store
 
-from . import workloads
+from . import harms, workloads
 from .lives import Life, Living, Tell, begin
 from .report import Entry, emptied, folder, timed
 
@@ -121,6 +122,66 @@ def _delivered(path: Path, world: Path, lives: list[Life], *, asked: bool) -> li
     if not asked and (not yes or happened != ["send 1"] or types.count("run.completed") != 1):
         wrong.append(f"{yes} ran it, {happened} happened: {[life.told for life in lives]}")
     return wrong
+
+
+# --- fences ----------------------------------------------------------------------------------------------------------
+
+
+def _goes_on(path: Path, harm: str, tell: Tell) -> None:
+    """Own a run for an instant, append to it and append to it, until that is refused or was done fifty times more."""
+    if harm:
+        harms.HARMS[harm]()
+    with Journal.open(path) as journal:
+        journal.append("r", [e.RunQueued("k", None), append_races.claim(1)], expect=0)
+        tell(say="owns")
+        for _ in range(FEW):
+            try:
+                journal.append("r", [e.NoteAdded("mine")], epoch=1)
+            except AppendRefused as error:
+                tell(say="refused", why=type(error).__name__)
+                return
+
+
+FEW: Final = 200
+
+
+def fences(seed: str, n: int, *, harm: str = "") -> Entry:
+    """An owner is stopped past its lease, another one claims the run, and the first one wakes up."""
+    entry = Entry("L5", "an owner that slept past its lease while another one claimed", seed)
+    with timed(entry), folder() as home:
+        for number in range(n):
+            rng = random.Random(f"{seed} fence {number}")
+            path = emptied(home / "w") / "runs.db"
+            child = begin(partial(_goes_on, path, harm))
+            child.word()
+            time.sleep(rng.random() * 0.003)
+            os.kill(child.pid, signal.SIGSTOP)
+            time.sleep(append_races.LEASE_S)
+            taken = _taken(path)
+            os.kill(child.pid, signal.SIGCONT)
+            life = child.over()
+            entry.count("taken" if taken else "the owner was stopped inside the write lock")
+            entry.add(f"fence {number}", _behind(path, life) if taken else [])
+    return entry
+
+
+def _taken(path: Path) -> bool:
+    try:
+        with SQLiteStore(path, clock=SystemClock(), busy_wait_s=0.1) as store, Journal(store) as journal:
+            journal.append("r", [e.RunRequeued("lease_expired"), append_races.claim(2)])
+    except StoreBusy:
+        return False
+    return True
+
+
+def _behind(path: Path, life: Life) -> list[str]:
+    with Journal.open(path) as journal:
+        events = [(record.type, record.epoch) for record in journal.events("r")]
+    behind = events[events.index(("run.claimed", 2)) :] if ("run.claimed", 2) in events else []
+    wrong = [f"{kind} of the first owner stands behind the claim of the second" for kind, epoch in behind if epoch == 1]
+    if [line.get("why") for line in life.told[1:]] not in ([StaleEpoch.__name__], []):
+        wrong.append(f"the first owner was told {life.told[1:]}")
+    return wrong[:1] + wrong[-1:]
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ from runjournal import Journal
 from runjournal.log.chain import GENESIS, event_hash
 from runjournal.log.errors import JournalError
 from runjournal.looking.audit import audit_store, verify_store
+from runjournal.writing.checkpoints import CheckpointWarning
 
 from . import harms, workloads
 from .lives import Tell, live
@@ -203,6 +205,15 @@ def moved(connection: Connection, rng: Rng) -> None:
     connection.execute("UPDATE events SET run = ?, seq = ? WHERE run = ? AND seq = ?", (other, seq, run, last))
 
 
+def checkpoint(connection: Connection, rng: Rng) -> None:
+    """The newest checkpoint of the agent's run holds another state."""
+    query = 'SELECT run_id, seq, fold, body FROM checkpoints WHERE instr(body, \'"m0":["value",0]\') ORDER BY seq DESC'
+    run_id, seq, fold, body = one(connection, query)
+    place = (run_id, seq, fold)
+    changed = body.replace(b'"m0":["value",0]', b'"m0":["value",%d]' % rng.randrange(1, 10))
+    connection.execute("UPDATE checkpoints SET body = ? WHERE (run_id, seq, fold) = (?, ?, ?)", (changed, *place))
+
+
 BESIDE: Final = (
     "UPDATE effects SET tool = tool || 'x' WHERE rowid = (SELECT min(rowid) FROM effects)",
     "DELETE FROM effects",
@@ -232,7 +243,7 @@ KINDS: Final[dict[str, Tamper]] = {
     each.__name__: each
     for each in (
         payload, header, kind, reorder, swap_bodies, delete, cut, cut_and_covered, behind, duplicate, rewrite,
-        forget_run, splice, hash_column, moved, beside,
+        forget_run, splice, hash_column, moved, beside, checkpoint,
     )
 }  # fmt: skip
 BY_A_KEPT_HEAD: Final = {"cut_and_covered", "rewrite", "forget_run"}
@@ -292,7 +303,7 @@ def templates(home: Path, seed: str, each: int) -> Iterator[Template]:
 
 
 def tamperings(seed: str, each: int, *, harm: str = "") -> Entry:
-    """Tamper in each of 16 ways so many times."""
+    """Tamper in each way so many times."""
     if harm:
         harms.HARMS[harm]()
     entry = Entry("L7", f"{len(KINDS)} kinds of tampering", seed)
@@ -317,7 +328,18 @@ def _unseen(name: str, path: Path, before: Template) -> list[str]:
     except JournalError:
         return []
     seen = bool(found - before.found) or (name in BY_A_KEPT_HEAD and heads != before.heads)
-    return [] if seen else ["nothing was found"]
+    return ([] if seen else ["nothing was found"]) + (_believed(path) if name == checkpoint.__name__ else [])
+
+
+def _believed(path: Path) -> list[str]:
+    """Return the runs whose state isn't that of their events, whatever their checkpoints say."""
+    with warnings.catch_warnings(), Journal.open(path) as journal:
+        warnings.simplefilter("ignore", CheckpointWarning)  # of each that is left out
+        return [
+            f"the state of {head.run_id} isn't what its events say"
+            for head in journal.runs()
+            if journal.state(head.run_id).dump() != journal.replay(head.run_id).dump()
+        ]
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def act(text: str) -> str:
 @tool(policy="unsafe", on_unknown="ask")
 def send(x: int) -> str:
     """Must not happen twice."""
-    return act(f"send {x}")
+    return f"send {x}" if f"send {x}" in harms.EARLY_EFFECTS else act(f"send {x}")
 
 
 @tool(policy="idempotent")
@@ -227,9 +227,12 @@ def agent(run: Run) -> list[Any]:
 EXPECTED = [f"{verb} {number}" for number in range(STEPS) for verb in ("fetch", "send")]
 
 
-def runs(path: Path, life: str, tell: Tell, *, world: Path) -> None:
+def runs(path: Path, life: str, tell: Tell, *, world: Path, harm: str = "") -> None:
     """One life of the agent: open questions are answered by what the world knows, then it goes on to its end."""
     ledger(world)
+    if harm:
+        harms.ACT[:] = [act]
+        harms.HARMS[harm]()
     try:
         with Journal.open(path, checkpoints=OFTEN) as journal:
             happened = effects(world)
