@@ -35,6 +35,11 @@ def counted(work: Work, kinds: tuple[str, ...]) -> int:
     return next(int(line["seen"]) for line in reversed(live(watched).told) if line["say"] == "seen")
 
 
+def _counts(work_on: Callable[[Path], Work], home: Path) -> dict[str, int]:
+    """Return how many writes and fsyncs a life makes."""
+    return {kind: counted(work_on(emptied(home) / "runs.db"), (kind,)) for kind in ("write", "sync")}
+
+
 def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, Life]:
     """Live once and die: before a write, before an fsync, or whenever."""
     kind = rng.choice(("write", "sync", "moment"))
@@ -56,17 +61,17 @@ def kills(seed: str, n: int, *, harm: str = "") -> Entry:
     """Kill writers and agents; each store is struck again and again, its recovery included, and then judged."""
     entry = Entry("L1", "SIGKILL at the k-th write, at the k-th fsync, at random moments; recoveries struck too", seed)
     with timed(entry), folder() as home:
-        most = {
-            kind: counted(partial(workloads.appends, emptied(home / "c") / "runs.db", "count"), (kind,))
-            for kind in ("write", "sync")
-        }
+        of_writer = _counts(lambda path: partial(workloads.appends, path, "count"), home / "c")
+        of_agent = _counts(
+            lambda path: partial(workloads.runs, path, "count", world=path.with_name("world")), home / "c"
+        )
         case = 0
         while entry.n < n:
             rng = random.Random(f"{seed} kill {case}")
             if harm == "an effect before its intent" or (case % 2 and not harm):
-                _agent(entry, emptied(home / "w"), case, rng, most, harm)
+                _agent(entry, emptied(home / "w"), case, rng, of_agent, harm)
             else:
-                _writer(entry, emptied(home / "w"), case, rng, most, harm)
+                _writer(entry, emptied(home / "w"), case, rng, of_writer, harm)
             case += 1
     return entry
 
