@@ -202,6 +202,8 @@ class Logbook:
 
         Raises what `append` raises. If one batch is refused, none is written.
         """
+        if isinstance(batches, Batch):
+            raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
         return self.ownership.appender.append(*batches)
 
     # Reading.

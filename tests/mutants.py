@@ -668,9 +668,7 @@ OURS: Final = (
     Mutant("recover knows no tool of today", "recover", "tool_today(call.tool)", "None", "verdict"),
     Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
-    Mutant(
-        "a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copied(args)", "args"
-    ),
+    Mutant("a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copied(args)", "args"),
     Mutant(
         "a hook that changes its arguments changes the call", "ToolTarget.word", "copy.deepcopy(args)", "args", GAPS
     ),

@@ -103,7 +103,8 @@ class ToolTarget:
         return args
 
     def lend(self, args: dict[str, Json]) -> dict[str, Json]:
-        return copied(args)
+        lent: dict[str, Json] = copied(args)
+        return lent
 
     def take_back(self, args: dict[str, Json]) -> None:
         """Do nothing: it was a copy of its own."""

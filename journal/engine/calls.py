@@ -497,7 +497,8 @@ class Caller:
         edited, note = (event.args, event.note) if isinstance(event, e.ApprovalResolved) else (None, None)
         if answer.decision not in ("approved", "edited"):
             raise f.Rejected(f"{answer.decision}: {note}" if note else str(answer.decision), note or "")
-        return copied(args if edited is None else edited)
+        used: dict[str, Json] = copied(args if edited is None else edited)
+        return used
 
 
 _NOBODY: Final = Call("", "", "\0")
