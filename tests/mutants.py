@@ -668,9 +668,7 @@ OURS: Final = (
     Mutant("recover knows no tool of today", "recover", "tool_today(call.tool)", "None", "verdict"),
     Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
-    Mutant(
-        "a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copy.deepcopy(args)", "args"
-    ),
+    Mutant("a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copied(args)", "args"),
     Mutant(
         "a hook that changes its arguments changes the call", "ToolTarget.word", "copy.deepcopy(args)", "args", GAPS
     ),
@@ -1634,8 +1632,15 @@ APPENDS: Final = (
     Mutant(
         "a state that another event has overtaken is kept",
         "Appender._alone",
-        "if made:\n    self.states.drop([made[0].key])\nreturn None",
+        "self.states.drop([key])\nreturn None",
         "return None",
+        "alone",
+    ),
+    Mutant(
+        "an owner's event is judged by what was known before another one",
+        "Appender._alone.decide",
+        "self.states.known(key) is view",
+        "True",
         "alone",
     ),
     Mutant(
@@ -1650,6 +1655,13 @@ APPENDS: Final = (
         "judged",
         "except (AppendRefused, _LongWayError)",
         "except ZeroDivisionError",
+        "alone",
+    ),
+    Mutant(
+        "a step begins out of its order on the short way",
+        "judged",
+        "check_step(head.run_id, draft.event, state)",
+        "pass",
         "alone",
     ),
     Mutant("what isn't to be is folded on the short way", "folded", "check(state, record)", "pass", "alone"),

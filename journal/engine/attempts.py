@@ -25,7 +25,7 @@ from . import failures as f
 from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
-from .requests import AskedRequest
+from .requests import AskedRequest, copied
 from .script import Entry, ScriptItem
 from .tools import Tx, Word, as_tool, looking
 from .verdict import key_lives
@@ -404,7 +404,7 @@ class _Raised(Exception):
 
 def _value(event: Event) -> Json:
     assert event.TYPE in CALL_ENDS  # noqa: S101 - for whoever changes _ending
-    return copy.deepcopy(getattr(event, "result", getattr(event, "response", None)))
+    return copied(getattr(event, "result", getattr(event, "response", None)))
 
 
 def _nothing(_: Ended) -> None:

@@ -117,7 +117,7 @@ class MemoryView(MutableMapping[str, Json]):
         self._parts = parts
 
     def __getitem__(self, key: str) -> Json:
-        given = copy.deepcopy(self._parts.value(self._parts.memory()[key]))
+        given = copied(self._parts.value(self._parts.memory()[key]))
         if self._parts.steps.inside:
             self._parts.lent.lend(key, given)
         return given
@@ -293,7 +293,7 @@ class Context:
                 async with self._block(Asked(step_id, name, "do", key)) as block:
                     block.result = f.given_back(f"the function of step {name}", await body())
             self._steps.passed.add(step_id)
-            return copy.deepcopy(self._steps.result_of(step_id))
+            return copied(self._steps.result_of(step_id))
         finally:
             if driver.taken:
                 driver.give_floor()

@@ -56,6 +56,17 @@ def truncate_wal(connection: apsw.Connection) -> bool:
     return True
 
 
+def leave_wal(writer: apsw.Connection) -> None:
+    """Move what the WAL holds into the file, on a connection that is about to be closed."""
+    try:
+        writer.set_busy_timeout(0)
+        writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return  # another process reads or writes: it will do this when it closes
+    except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
+        writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
 def scrub(noted: Callable[[], str | None], attempt: Callable[[str], bool]) -> bool:
     """Try to empty the WAL until nothing is noted that it may hold; return whether that could be done.
 
