@@ -144,7 +144,9 @@ def judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[Cr
         return
     if story.end.status == "waiting" != clean.status:  # nobody was to answer: it has no end to be compared
         return
-    missing = [each for each, count in clean.effects.items() if found.effects[each] < count and each not in loose.effects]
+    missing = [
+        each for each, count in clean.effects.items() if found.effects[each] < count and each not in loose.effects
+    ]
     for each in missing:
         yield CrashVerdict(
             "lost",
@@ -211,7 +213,9 @@ def refused(story: CrashStory) -> Iterator[CrashVerdict]:
 def _asked_otherwise(found: CrashFacts, clean: CrashFacts, loose: Unsteady) -> Iterator[CrashVerdict]:
     extra = [each for each in found.effects if each not in clean.effects and each not in loose.effects]
     if extra and not loose.order:
-        yield CrashVerdict("differs", f"{extra[0]!r} happened; without a crash it doesn't", (CLOCK, VARIABLES, DEFAULTS))
+        yield CrashVerdict(
+            "differs", f"{extra[0]!r} happened; without a crash it doesn't", (CLOCK, VARIABLES, DEFAULTS)
+        )
     if loose.order:
         return
     expected, actual = (_comparable(each.asked, clean.together, loose) for each in (clean, found))

@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -26,12 +27,15 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
 from runjournal.async_journal import AsyncJournal
-from runjournal.engine.failures import RunBusy
+from runjournal.engine.failures import RunBusy, RunWaiting
 from runjournal.log import failpoint
-from runjournal.log.clock import SystemClock, parse_timestamp
+from runjournal.log.base import plan_of, registered
+from runjournal.log.clock import FakeClock, SystemClock, parse_timestamp
 from runjournal.log.errors import RunNotFound
 from runjournal.log.head import TERMINAL
 from runjournal.log.limits import crash_lives_max, crash_poll_s, crash_same_errors_max, lease_s
+
+from runjournal.run import Run
 
 from .refusals import refusal
 from .world import CALL, World, WorldEffect
@@ -55,6 +59,7 @@ class LifePlan:
     input: Any
     awaited: bool
     folder: Path
+    empty: Path
     how: str = "kill"
     strike: int | None = None
     ahead_s: float = 0.0
@@ -142,12 +147,36 @@ class ShiftedClock(SystemClock):
 # ------------------------------------------------------------------------------------------------------- the parent
 
 
+def warmed(folder: Path) -> Path:
+    """Load what each child would load anew, and return an empty store that each run begins with a copy of."""
+    for each in registered().values():
+        plan_of(each)
+    for name in ("empty.db", "warm.db"):
+        with AsyncJournal.open(folder / name, by="crash_points", clock=FakeClock()) as journal:
+            if name == "warm.db":
+                with suppress(RunWaiting):
+                    journal.run(_warming, run_id=RUN, input="warm", kind="agent")
+                journal.approve(RUN, journal.questions(RUN)[0].id)
+                journal.run(_warming, run_id=RUN, input="warm", kind="agent")
+                json.dumps(_found(journal), default=repr)
+    asyncio.run(asyncio.sleep(0))
+    return folder / "empty.db"
+
+
+def _warming(run: Run) -> None:
+    run.do("warm", list)
+    run.ask("warm")
+    while run.turn("m", {"max_tokens": 1}, [], lambda _: {"content": [{"type": "text", "text": "warm"}]}) is None:
+        pass
+
+
 def story(plan: LifePlan, world: World | None, strikes: tuple[int, ...], *, lives: int = 0) -> CrashStory:
     """Let a run live to its end, struck at these points: the first counted from its beginning, another from the crash.
 
     `lives` is how many it takes without a crash.
     """
     plan.folder.mkdir()
+    shutil.copyfile(plan.empty, plan.folder / "store.db")
     if world is not None:
         world.begin(f"struck at {strikes}" if strikes else "without a crash")
     made, left = CrashStory([], []), list(strikes)
@@ -245,7 +274,9 @@ def _ended(pid: int, until: float) -> int | None:
 
 
 def _end_of(status: int, folder: Path) -> str:
-    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
+    how = (
+        f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
+    )
     said = (folder / _OUT).read_text(encoding="utf-8", errors="replace").strip() if (folder / _OUT).exists() else ""
     return how + (f"; it printed last: {said.splitlines()[-1]}" if said else "")
 
@@ -357,7 +388,9 @@ class _Child:
             if each.kind == "approval":
                 journal.approve(RUN, each.id)
             elif each.id in self.plan.effects:
-                journal.resolve(RUN, each.id, "happened", _result(self.plan.results or {}, each.id, each.action, each.args))
+                journal.resolve(
+                    RUN, each.id, "happened", _result(self.plan.results or {}, each.id, each.action, each.args)
+                )
             else:
                 journal.resolve(RUN, each.id, "did_not_happen")
         return sum(each.kind == "call" for each in asked)
@@ -415,7 +448,9 @@ def _found(journal: AsyncJournal) -> dict[str, Any]:
     except RunNotFound:
         return {}
     state = journal.state(RUN)
-    due = parse_timestamp(head.due_at) - journal.clock.now() if head.due_at and head.status == "scheduled_retry" else None
+    due = (
+        parse_timestamp(head.due_at) - journal.clock.now() if head.due_at and head.status == "scheduled_retry" else None
+    )
     return {
         "status": head.status,
         "waits": list(state.status.waits) if head.status == "waiting" else [],

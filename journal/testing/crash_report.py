@@ -70,7 +70,11 @@ def text_of(report: CrashReport) -> str:
     places = len({each.at for each in report.failures})
     lines = [f"crash_points: {places} of {report.boundaries} boundaries fail", "", str(report.failures[0])]
     if report.unstable:
-        lines += ["", "not compared, since two runs without a crash differ there:", *(f"  {e}" for e in report.unstable)]
+        lines += [
+            "",
+            "not compared, since two runs without a crash differ there:",
+            *(f"  {e}" for e in report.unstable),
+        ]
     if report.failures[1:]:
         lines += ["", "also:", *(f"  {each.brief}" for each in report.failures[1:])]
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import crash_life_s
 
 from .crash_judges import CrashFacts, CrashVerdict, Unsteady, facts, judged, refused, unsteady
-from .crash_lives import CrashStory, LifePlan, story
+from .crash_lives import CrashStory, LifePlan, story, warmed
 from .crash_report import At, CrashFailure, CrashReport, failure, text_of
 from .world import World
 
@@ -75,7 +76,7 @@ def crash_points(
     with tempfile.TemporaryDirectory(prefix="runjournal-crash-") as folder:
         plan = LifePlan(
             agent, plain(input), awaited=inspect.iscoroutinefunction(agent), folder=Path(folder),
-            person=person is not None, max_s=float(max_s),
+            empty=warmed(Path(folder)),             person=person is not None, max_s=float(max_s),
         )  # fmt: skip
         found = CrashWalk(plan, world, hows).walk(at, pairs=pairs)
     report = CrashReport(*found, seconds=time.monotonic() - began)
@@ -84,19 +85,25 @@ def crash_points(
     return report
 
 
-def _checked(
-    agent: object, world: object, how: object, at: object, person: object, max_s: object
-) -> tuple[How, ...]:
+def _checked(agent: object, world: object, how: object, at: object, person: object, max_s: object) -> tuple[How, ...]:
     """Return the ways to crash. Raises InvalidArgument for what can't be right."""
     if not hasattr(os, "fork"):
-        raise InvalidArgument("crash_points forks the process that calls it, and this platform has no fork: use Linux or macOS")
+        raise InvalidArgument(
+            "crash_points forks the process that calls it, and this platform has no fork: use Linux or macOS"
+        )
     if failpoint.hit is not None:
         raise InvalidArgument("crash_points was called inside an agent that it crashes: call it from a test")
     if not callable(agent):
         raise InvalidArgument(f"agent: expected a function of a run, got {type(agent).__name__}")
     if world is not None and not isinstance(world, World):
         raise InvalidArgument(f"world: expected a World, got {type(world).__name__}")
-    hows = (how,) if isinstance(how, str) else tuple(cast("Sequence[object]", how)) if isinstance(how, list | tuple) else ()
+    hows = (
+        (how,)
+        if isinstance(how, str)
+        else tuple(cast("Sequence[object]", how))
+        if isinstance(how, list | tuple)
+        else ()
+    )
     if not hows or any(each not in HOWS for each in hows) or len(set(hows)) < len(hows):
         raise InvalidArgument(f"how: expected one or both of {', '.join(HOWS)}, got {str(how)[:60]!r}")
     numbers = at if isinstance(at, tuple) and len(cast("tuple[object, ...]", at)) == 2 else (at,)  # noqa: PLR2004 - a pair
@@ -165,6 +172,7 @@ class CrashWalk:
         self._stories += 1
         folder = self.plan.folder / f"run-{self._stories}"
         made = story(replace(self.plan, folder=folder, how=how), self.world, strikes, lives=self._lives)
+        shutil.rmtree(folder)
         self.asked += made.asked
         return made
 

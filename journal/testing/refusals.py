@@ -30,7 +30,9 @@ def refused_by_anthropic(messages: list[dict[str, Any]]) -> str | None:
         if not message.get("content"):
             return f"message {place} is empty"
         content = message["content"]
-        blocks = [each for each in cast("list[Any]", content) if isinstance(each, dict)] if isinstance(content, list) else []
+        blocks = (
+            [each for each in cast("list[Any]", content) if isinstance(each, dict)] if isinstance(content, list) else []
+        )
         answered = [str(each.get("tool_use_id")) for each in blocks if each.get("type") == "tool_result"]
         for each in answered:
             if each not in waiting:

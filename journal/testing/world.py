@@ -58,7 +58,9 @@ class World:
         except OSError as error:
             raise InvalidArgument(f"{self.path} can't be written ({error.strerror}); name another file") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidArgument(f"{self.path} holds something else than what a World did; name another file") from error
+            raise InvalidArgument(
+                f"{self.path} holds something else than what a World did; name another file"
+            ) from error
 
     def did(self, what: str, key: str = "", *, once: bool = False) -> bool:
         """Note that something happened outside; return whether it did: not again under a `key` that is known.
