@@ -159,6 +159,7 @@ class Sender:
             raise
         except CallEnded:  # a word came in between
             return (yield from self._said_meanwhile(entry, events[-1], ended))
+        leaving = leaving or core.stopped is not None or core.leaving  # the run's caller may have cancelled meanwhile
         late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))

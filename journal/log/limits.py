@@ -358,4 +358,4 @@ crash_poll_s: Final = 0.002
 crash_told_chars_max: Final = 160
 """A value in a failure of `crash_points` is cut to this, with an ellipsis."""
 crash_around_points: Final = 4
-"""Points that a failure of `crash_points` tells before and after its crash, each."""
+"""Points that a failure of `crash_points` tells before its crash, and twice as many behind."""

@@ -135,6 +135,12 @@ def _cut(value: Any, most: int = 60) -> str:
 
 def judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[CrashVerdict]:
     """Yield what is wrong with a run that was crashed."""
+    first = (SWALLOWED,) if any(life.swallowed for life in story.lives) else ()
+    for each in _judged(story, clean, loose):
+        yield each._replace(causes=first + tuple(cause for cause in each.causes if cause not in first))
+
+
+def _judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[CrashVerdict]:
     found = facts(story)
     yield from _twice(story, clean, loose)
     yield from _paid_twice(story, clean, loose)
@@ -161,7 +167,7 @@ def judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[Cr
         yield CrashVerdict("lost", f"the output is missing; without a crash it is {_cut(clean.output)}", (VARIABLES,))
     elif (clean.status, clean.output) != (found.status, found.output) and not loose.output:
         what = f"the output is {_cut(found.output)}; without a crash it is {_cut(clean.output)}"
-        yield CrashVerdict("differs", what, (VARIABLES, DEFAULTS, CLOCK, SWALLOWED))
+        yield CrashVerdict("differs", what, (VARIABLES, DEFAULTS, CLOCK))
     yield from _asked_otherwise(found, clean, loose)
 
 
@@ -223,9 +229,7 @@ def _asked_otherwise(found: CrashFacts, clean: CrashFacts, loose: Unsteady) -> I
         at = next((at for at, pair in enumerate(zip(expected, actual, strict=False)) if pair[0] != pair[1]), None)
         at = min(len(expected), len(actual)) if at is None else at
         now, then = (_asked_text(of, at) for of in (actual, expected))
-        yield CrashVerdict(
-            "differs", f"it asked for {now}; without a crash, for {then}", (CLOCK, VARIABLES, DEFAULTS, SWALLOWED)
-        )
+        yield CrashVerdict("differs", f"it asked for {now}; without a crash, for {then}", (CLOCK, VARIABLES, DEFAULTS))
 
 
 def _comparable(asked: list[AskedCall], together: frozenset[str], loose: Unsteady) -> list[AskedCall]:
@@ -252,8 +256,8 @@ VARIABLES: Final = (
 )
 DEFAULTS: Final = "a mutable default, a global or an attribute that lives as long as a process: keep it in run.memory"
 CLOCK: Final = (
-    "a decision, a step's name or a key by a clock or by chance, outside of run.do: the next process decides otherwise; "
-    "take it from run.do, which keeps it"
+    "a decision, a step's name or a key by a clock or by chance, outside of run.do: the next process decides "
+    "otherwise; take it from run.do, which keeps it"
 )
 SWALLOWED: Final = "an `except BaseException`, or a bare `except`, that took the interrupt for a failure: let it pass"
 KEY_REUSED: Final = "the key doesn't tell two effects apart: put what makes them two into it"
@@ -271,17 +275,17 @@ RANDOM_KEY: Final = (
     "random number or a clock"
 )
 NO_KEY: Final = (
-    "its tool may be sent again (policy keyed or idempotent), and hands the receiver no key: hand on `idempotency_key`, "
-    "or let the tool be unsafe, the default"
+    "its tool may be sent again (policy keyed or idempotent), and hands the receiver no key: hand on "
+    "`idempotency_key`, or let the tool be unsafe, the default"
 )
 OTHER_CALL: Final = (
-    "two calls did it: a step's name or key, or the args, came from a clock, from chance or from variables that a crash "
-    "takes"
+    "two calls did it: a step's name or key, or the args, came from a clock, from chance or from variables that a "
+    "crash takes"
 )
 IN_PARTS: Final = "its tool does several things, and a crash came in between: make a tool of each"
 INTENT: Final = (
-    "something that says it is done was written before it was done, outside of the tool: what a tool and its record say "
-    "is enough"
+    "something that says it is done was written before it was done, outside of the tool: what a tool and its record "
+    "say is enough"
 )
 
 
@@ -297,8 +301,8 @@ def _why_twice(same: list[WorldEffect]) -> tuple[str, ...]:
 
 def _why_lost(story: CrashStory, what: str) -> tuple[str, ...]:
     if any(each.what == what for each in story.effects):
-        return (INTENT, SWALLOWED)
-    return (INTENT, SWALLOWED, CLOCK, IN_PARTS)
+        return (INTENT,)
+    return (INTENT, CLOCK, IN_PARTS)
 
 
 def _why_stuck(why: str) -> tuple[str, ...]:

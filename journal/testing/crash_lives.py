@@ -22,7 +22,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
@@ -34,7 +33,6 @@ from runjournal.log.clock import FakeClock, SystemClock, parse_timestamp
 from runjournal.log.errors import RunNotFound
 from runjournal.log.head import TERMINAL
 from runjournal.log.limits import crash_lives_max, crash_poll_s, crash_same_errors_max, lease_s
-
 from runjournal.run import Run
 
 from .refusals import refusal
@@ -100,9 +98,19 @@ class AgentLife:
     asked: int = 0
 
     @property
+    def strike(self) -> int:
+        """Return at which of its points it was struck, from 1; 0 if it wasn't."""
+        return next((at for at, each in enumerate(self.points, 1) if each.struck), 0)
+
+    @property
     def struck(self) -> bool:
         """Return whether it was struck."""
-        return bool(self.points) and any(each.struck for each in self.points)
+        return self.strike > 0
+
+    @property
+    def swallowed(self) -> bool:
+        """Return whether an interrupt struck it and never left the agent."""
+        return self.struck and not self.died and self.raised is None
 
 
 @dataclass

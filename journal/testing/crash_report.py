@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 from runjournal.log.limits import crash_around_points, crash_told_chars_max
 
 from .crash_judges import CrashVerdict
-from .crash_lives import CrashStory, PassedPoint
+from .crash_lives import CrashStory
 
 At = int | tuple[int, int]
-_STRUCK: Final = {"kill": "killed here", "interrupt": "interrupted here"}
+_PAST: Final = {"kill": "killed", "interrupt": "interrupted", "": "not crashed"}
+_STRUCK: Final = {"kill": "  <- killed here", "interrupt": "  <- interrupted here", "": ""}
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ class CrashFailure:
     @property
     def brief(self) -> str:
         """Return where and what it is, in a line."""
-        how = {"kill": "killed", "interrupt": "interrupted"}.get(self.how, "not crashed")
-        where = f"at {self.at}, {how}, {self.point}" if self.at else "without a crash"
+        where = f"at {self.at}, {_PAST[self.how]}, {self.point}" if self.at else "without a crash"
         return f"{self.rule}: {where}: {self.what}"
 
 
@@ -66,7 +66,7 @@ class CrashReport(NamedTuple):
 
 
 def text_of(report: CrashReport) -> str:
-    """Return all failures in a line each, the first in full."""
+    """Return all failures, those that are alike in a line, and the first in full."""
     places = len({each.at for each in report.failures})
     lines = [f"crash_points: {places} of {report.boundaries} boundaries fail", "", str(report.failures[0])]
     if report.unstable:
@@ -75,72 +75,81 @@ def text_of(report: CrashReport) -> str:
             "not compared, since two runs without a crash differ there:",
             *(f"  {e}" for e in report.unstable),
         ]
-    if report.failures[1:]:
-        lines += ["", "also:", *(f"  {each.brief}" for each in report.failures[1:])]
+    alike: dict[tuple[str, tuple[str, ...]], list[CrashFailure]] = {}
+    for each in report.failures[1:]:
+        alike.setdefault((each.rule, each.causes), []).append(each)
+    if alike:
+        lines += ["", "also:", *(f"  {_places(found)}" for found in alike.values())]
     return "\n".join(lines)
 
 
-def failure(at: At, how: str, story: CrashStory, verdict: CrashVerdict, call: str) -> CrashFailure:
+def _places(found: Sequence[CrashFailure]) -> str:
+    """Return failures that are alike in a line: where they are, and what the first of them says."""
+    hows = [
+        f"{_PAST[how]} at {', '.join(str(each.at) for each in found if each.how == how)}"
+        for how in dict.fromkeys(each.how for each in found)
+    ]
+    return f"{found[0].rule}: {'; '.join(hows)}: {found[0].what}"
+
+
+def failure(at: At, how: str, told: CrashTold, verdict: CrashVerdict, call: str) -> CrashFailure:
     """Return what a judge says of a run as a failure."""
-    struck = next((each for life in story.lives for each in named(life.points, story) if each[1].struck), None)
-    point = "" if struck is None else struck[0]
-    return CrashFailure(at, how, point, verdict.rule, _cut(verdict.what), around(story, how), verdict.causes, call)
+    what = verdict.what if len(verdict.what) <= crash_told_chars_max else f"{verdict.what[:crash_told_chars_max]}…"
+    return CrashFailure(at, how, told.point, verdict.rule, what, told.around, verdict.causes, call)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= crash_told_chars_max else f"{text[:crash_told_chars_max]}…"
-
-
-def named(points: Sequence[PassedPoint], story: CrashStory) -> list[tuple[str, PassedPoint]]:
-    """Return points with their names; a commit is named by the events that it committed."""
-    types = {seq: kind for seq, kind, _ in story.end.events}
-    before = max((each.last for each in _before(points, story)), default=0)
-    found = list[tuple[str, PassedPoint]]()
-    for place, each in enumerate(points):
-        what = each.what
-        if each.point.startswith("commit."):
-            after = next((other.last for other in points[place:] if other.point == "commit.after"), 0)
-            after = after or (max(types, default=0) if each.point == "commit.after" else 0)
-            what = ", ".join(types[seq] for seq in range(before + 1, after + 1) if seq in types)
-            if each.point == "commit.after":
-                before = max(before, each.last)
-        found.append((f"{each.point} {what}".strip(), each))
-    return found
-
-
-def _before(points: Sequence[PassedPoint], story: CrashStory) -> list[PassedPoint]:
-    """Return what was passed in the lives before these points."""
-    found = list[PassedPoint]()
+def names_of(story: CrashStory) -> list[list[str]]:
+    """Return the names of the points that each life has passed; a commit is named by the events that it committed."""
+    types, before, found = {seq: kind for seq, kind, _ in story.end.events}, 0, list[list[str]]()
     for life in story.lives:
-        if life.points is points:
-            break
-        found += life.points
+        names = list[str]()
+        for place, each in enumerate(life.points):
+            what = each.what
+            if each.point.startswith("commit."):
+                after = next((other.last for other in life.points[place:] if other.point == "commit.after"), 0)
+                what = ", ".join(types[seq] for seq in range(before + 1, after + 1) if seq in types)
+                before = max(before, each.last)
+            names.append(f"{each.point} {what}".strip())
+        found.append(names)
     return found
 
 
-def around(story: CrashStory, how: str) -> tuple[str, ...]:
-    """Return the points around each crash, a line each, with the numbers of the boundaries."""
-    lines, count = list[str](), 0
-    for place, life in enumerate(story.lives):
-        points = named(life.points, story)
-        at = next((at for at, each in enumerate(life.points) if each.struck), None)
-        first, last = 0, min(len(points), crash_around_points)
-        if at is not None:
-            first, last = max(0, at - crash_around_points), at + 1
-        if at is None and not any(each.struck for each in story.points):
-            break
-        if place:
+class CrashTold(NamedTuple):
+    """Where a run was crashed, and what it passed around that."""
+
+    point: str
+    around: tuple[str, ...]
+
+
+def told_of(story: CrashStory, how: str, clean: Sequence[str]) -> CrashTold:
+    """Return where a run was crashed, by the names that its boundaries have without a crash, and what is around it.
+
+    Behind a crash the points are counted anew.
+    """
+    lines, count, struck = list[str](), 0, ""
+    strikes = [life.strike for life in story.lives]
+    if not any(strikes):
+        return CrashTold("", ())
+    for place, (life, own) in enumerate(zip(story.lives, names_of(story), strict=True)):
+        at, names = life.strike, own
+        if not struck:  # what follows may be in no log any more
+            names = [*clean[count : count + (at or len(own))], *own[at or len(own) :]]
+        shown = list(range(at or len(names)))[-1 - crash_around_points :]
+        if not at:
+            shown = [each for each in range(len(names)) if not names[each].startswith("commit.before")]
+            shown = shown[: 2 * crash_around_points]
+        if not at and not struck and any(strikes[place + 1 :]):
+            count += len(names)
+            continue
+        if place and lines:
             lines.append("in the next process:")
-        for number in range(first, last):
-            sign = ">" if number == at else " "
-            note = f"  <- {_STRUCK[how]}" if number == at else ""
-            lines.append(f"{sign} {count + number + 1:3} {points[number][0]}{note}")
-        if last < len(points) and at is None:
-            lines.append(f"      and {len(points) - last} more")
-        if life.raised and at is None:
-            lines.append(f"      it ended with {_cut(': '.join(life.raised))}")
-        if at is not None or place:
-            count = 0 if at is not None else count + len(points)
-        else:
-            count += len(points)
-    return tuple(lines)
+        for number in shown:
+            here = number + 1 == at
+            lines.append(f"{'>' if here else ' '} {count + number + 1:3} {names[number]}{_STRUCK[how] if here else ''}")
+        if not at and shown and shown[-1] + 1 < len(names):
+            lines.append(f"      and {len(names) - shown[-1] - 1} more")
+        if not at and life.raised:
+            lines.append(f"      it ended with {life.raised[0]}")
+        struck = (f"{struck}, then " if struck and at else struck) + (names[at - 1] if at else "")
+        count = 0 if at else count + len(names)
+    return CrashTold(struck, tuple(lines))

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -22,7 +21,7 @@ from runjournal.log.limits import crash_life_s
 
 from .crash_judges import CrashFacts, CrashVerdict, Unsteady, facts, judged, refused, unsteady
 from .crash_lives import CrashStory, LifePlan, story, warmed
-from .crash_report import At, CrashFailure, CrashReport, failure, text_of
+from .crash_report import At, CrashFailure, CrashReport, failure, names_of, text_of, told_of
 from .world import World
 
 HOWS: Final = ("kill", "interrupt")
@@ -47,8 +46,8 @@ def crash_points(
     runs twice without a crash. Its boundaries are what it passes there: before and after each commit of the log, each
     tool's body, each function of a `do`, each request to a model, and after each effect of the `world`. Then it runs
     once for each boundary: its process is crashed there, and further processes go on until the run has ended. Each
-    process is forked from this one, so closures, fixtures and mocks work; each run has a store of its own in a temporary
-    folder, and an empty World.
+    process is forked from this one, so closures, fixtures and mocks work; each run has a store of its own, in a
+    temporary folder, and an empty World.
 
     What the judges find, by name: `twice`, something that may happen only once (`World.did` with `once` or a key) did
     more often; `lost`, an effect or the output is missing; `differs`, the output, an effect, or what was asked isn't as
@@ -73,19 +72,23 @@ def crash_points(
     """
     began = time.monotonic()
     hows = _checked(agent, world, how, at, person, max_s)
+    places = cast("list[int]", _listed(at))
+    single = places[0] if len(places) == 1 else (places[0], places[1])
     with tempfile.TemporaryDirectory(prefix="runjournal-crash-") as folder:
         plan = LifePlan(
             agent, plain(input), awaited=inspect.iscoroutinefunction(agent), folder=Path(folder),
             empty=warmed(Path(folder)),             person=person is not None, max_s=float(max_s),
         )  # fmt: skip
-        found = CrashWalk(plan, world, hows).walk(at, pairs=pairs)
+        found = CrashWalk(plan, world, hows).walk(single, pairs=pairs)
     report = CrashReport(*found, seconds=time.monotonic() - began)
     if check and report.failures:
         raise AssertionError(text_of(report))
     return report
 
 
-def _checked(agent: object, world: object, how: object, at: object, person: object, max_s: object) -> tuple[How, ...]:
+def _checked(  # noqa: PLR0917 - what crash_points takes
+    agent: object, world: object, how: object, at: object, person: object, max_s: object
+) -> tuple[How, ...]:
     """Return the ways to crash. Raises InvalidArgument for what can't be right."""
     if not hasattr(os, "fork"):
         raise InvalidArgument(
@@ -97,23 +100,20 @@ def _checked(agent: object, world: object, how: object, at: object, person: obje
         raise InvalidArgument(f"agent: expected a function of a run, got {type(agent).__name__}")
     if world is not None and not isinstance(world, World):
         raise InvalidArgument(f"world: expected a World, got {type(world).__name__}")
-    hows = (
-        (how,)
-        if isinstance(how, str)
-        else tuple(cast("Sequence[object]", how))
-        if isinstance(how, list | tuple)
-        else ()
-    )
+    hows, told, numbers = _listed(how), ascii(how)[:60], _listed(at)
     if not hows or any(each not in HOWS for each in hows) or len(set(hows)) < len(hows):
-        raise InvalidArgument(f"how: expected one or both of {', '.join(HOWS)}, got {str(how)[:60]!r}")
-    numbers = at if isinstance(at, tuple) and len(cast("tuple[object, ...]", at)) == 2 else (at,)  # noqa: PLR2004 - a pair
-    if at is not None and not all(type(each) is int and each > 0 for each in cast("tuple[object, ...]", numbers)):
+        raise InvalidArgument(f"how: expected one or both of {', '.join(HOWS)}, got {told}")
+    if at is not None and not (len(numbers) in (1, 2) and all(type(each) is int and each > 0 for each in numbers)):  # noqa: PLR2004 - a pair
         raise InvalidArgument(f"at: expected a boundary, from 1 on, or two of them, got {str(at)[:60]}")
     if person not in ("world", None):
         raise InvalidArgument(f"person: expected 'world' or None, got {str(person)[:60]!r}")
     if not isinstance(max_s, int | float) or isinstance(max_s, bool) or not (0 < max_s < math.inf):
         raise InvalidArgument(f"max_s: expected seconds, more than 0, got {str(max_s)[:60]}")
-    return cast("tuple[How, ...]", hows)
+    return tuple(cast("list[How]", hows))
+
+
+def _listed(value: object) -> list[object]:
+    return list(cast("Sequence[object]", value)) if isinstance(value, list | tuple) else [value]
 
 
 class CrashWalk:
@@ -125,6 +125,7 @@ class CrashWalk:
         self.hows = hows
         self.asked = 0
         self.failures = list[CrashFailure]()
+        self._names = list[str]()
         self._stories = 0
         self._lives = 0
 
@@ -133,6 +134,7 @@ class CrashWalk:
         first = self._clean()
         second = self._run("kill", ())
         clean, boundaries = facts(first), len(first.points)
+        self._names = [name for names in names_of(first) for name in names]
         loose = unsteady(clean, facts(second), (boundaries, len(second.points)))
         for each in (first, second):
             verdicts = [CrashVerdict("stuck", each.stuck, ())] if each.stuck else list(refused(each))
@@ -186,4 +188,6 @@ class CrashWalk:
         if how and self.hows != ("kill",):
             given.append(f", how={how!r}")
         call = f"crash_points(…{''.join(given)})"
-        self.failures += [failure(at, how, crashed, each, call) for each in verdicts]
+        if verdicts:
+            told = told_of(crashed, how, self._names)
+            self.failures += [failure(at, how, told, each, call) for each in verdicts]

@@ -14,10 +14,8 @@ def refusal(request: object) -> str | None:
     >>> refusal({"messages": [{"role": "tool", "tool_call_id": "t1", "content": "7"}]})
     "message 0 answers 't1', which wasn't asked"
     """
-    found = cast("dict[str, Any]", request).get("messages") if isinstance(request, dict) else None
-    if not isinstance(found, list):
-        return None
-    messages = [cast("dict[str, Any]", each) for each in cast("list[Any]", found) if isinstance(each, dict)]
+    found = cast("dict[str, object]", request).get("messages") if isinstance(request, dict) else None
+    messages = _dicts(found)
     if any(each.get("role") == "tool" or each.get("tool_calls") for each in messages):
         return refused_by_openai(messages)
     return refused_by_anthropic(messages)
@@ -29,10 +27,7 @@ def refused_by_anthropic(messages: list[dict[str, Any]]) -> str | None:
     for place, message in enumerate(messages):
         if not message.get("content"):
             return f"message {place} is empty"
-        content = message["content"]
-        blocks = (
-            [each for each in cast("list[Any]", content) if isinstance(each, dict)] if isinstance(content, list) else []
-        )
+        blocks = _dicts(message["content"])
         answered = [str(each.get("tool_use_id")) for each in blocks if each.get("type") == "tool_result"]
         for each in answered:
             if each not in waiting:
@@ -63,3 +58,8 @@ def refused_by_openai(messages: list[dict[str, Any]]) -> str | None:
 
 def _first(asked: list[str], answered: list[str]) -> str:
     return next((each for each in asked if answered.count(each) != asked.count(each)), "")
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]

@@ -70,7 +70,8 @@ class World:
         that it may happen only once without a key, too. When this returns, the file has it on disk. Raises
         InvalidArgument, and Mistake in an agent that `crash_points` walks without this World.
         """
-        if not isinstance(what, str) or not what or not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers aren't all typed
+        given: list[object] = [what, key]  # callers aren't all typed
+        if not all(isinstance(each, str) for each in given) or not what:
             raise InvalidArgument(
                 f"did: expected texts, what happened and maybe its key, got {type(what).__name__} {str(what)[:40]!r}, "
                 f"{type(key).__name__} {str(key)[:40]!r}"
