@@ -355,7 +355,7 @@ crash_same_errors_max: Final = 3
 """How often in a row the processes of such a run end by the same error; then the run is stuck."""
 crash_poll_s: Final = 0.002
 """Between two looks of `crash_points` at whether a process has ended, at most."""
-crash_told_chars_max: Final = 160
+crash_told_chars_max: Final = 300
 """A value in a failure of `crash_points` is cut to this, with an ellipsis."""
 crash_around_points: Final = 4
 """Points that a failure of `crash_points` tells before its crash, and twice as many behind."""

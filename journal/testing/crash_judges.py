@@ -54,6 +54,7 @@ class Unsteady(NamedTuple):
     told: tuple[str, ...]
     output: bool
     order: bool
+    steps: bool
     names: frozenset[str]
     effects: frozenset[str]
 
@@ -120,12 +121,12 @@ def unsteady(first: CrashFacts, second: CrashFacts, points: tuple[int, int]) -> 
         pairs = zip(first.asked, second.asked, strict=True)
         names = frozenset(one.name for one, other in pairs if one.args != other.args)
         told += [f"what {each} was asked" for each in sorted(names)]
-    if [each.step for each in first.asked] != [each.step for each in second.asked]:
+    steps = not order and [each.step for each in first.asked] != [each.step for each in second.asked]
+    if steps:
         told.append("the steps in which something was asked")
-        order = True
     if points[0] != points[1]:
         told.append(f"how many boundaries there are: {points[0]}, then {points[1]}")
-    return Unsteady(tuple(told), output, order, names, effects)
+    return Unsteady(tuple(told), output, order, steps, names, effects)
 
 
 def _cut(value: Any, most: int = 60) -> str:
@@ -136,7 +137,8 @@ def _cut(value: Any, most: int = 60) -> str:
 def judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[CrashVerdict]:
     """Yield what is wrong with a run that was crashed."""
     first = (SWALLOWED,) if any(life.swallowed for life in story.lives) else ()
-    for each in _judged(story, clean, loose):
+    found = list(_judged(story, clean, loose)) or list(_asked_otherwise(facts(story), clean, loose))
+    for each in found:
         yield each._replace(causes=first + tuple(cause for cause in each.causes if cause not in first))
 
 
@@ -144,11 +146,11 @@ def _judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[C
     found = facts(story)
     yield from _twice(story, clean, loose)
     yield from _paid_twice(story, clean, loose)
-    yield from refused(story)
+    yield from _refused(story)
     if story.stuck:
         yield CrashVerdict("stuck", story.stuck, _why_stuck(story.stuck))
         return
-    if story.end.status == "waiting" != clean.status:  # nobody was to answer: it has no end to be compared
+    if _waits(found, clean):
         return
     missing = [
         each for each, count in clean.effects.items() if found.effects[each] < count and each not in loose.effects
@@ -168,11 +170,19 @@ def _judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[C
     elif (clean.status, clean.output) != (found.status, found.output) and not loose.output:
         what = f"the output is {_cut(found.output)}; without a crash it is {_cut(clean.output)}"
         yield CrashVerdict("differs", what, (VARIABLES, DEFAULTS, CLOCK))
-    yield from _asked_otherwise(found, clean, loose)
+
+
+def _waits(found: CrashFacts, clean: CrashFacts) -> bool:
+    """Return whether nobody was to answer: such a run has no end that can be compared."""
+    return found.status == "waiting" != clean.status
 
 
 def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _otherwise(clean: CrashFacts, what: str) -> str:
+    return f"without a crash, {_times(clean.effects[what])}" if clean.effects[what] else "it may happen only once"
 
 
 def _twice(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[CrashVerdict]:
@@ -181,7 +191,7 @@ def _twice(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[Cr
         expected = max(1, clean.effects[what])
         if count > expected and what not in loose.effects:
             same = [each for each in done if each.what == what]
-            text = f"{what!r} happened {_times(count)}; without a crash, {_times(clean.effects[what])}"
+            text = f"{what!r} happened {_times(count)}; {_otherwise(clean, what)}"
             yield CrashVerdict("twice", text, _why_twice(same))
     under = dict[str, str]()
     for each in done:
@@ -208,8 +218,17 @@ def _paid_twice(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterat
             answered[about[str(data["call_id"])]] += 1
 
 
-def refused(story: CrashStory) -> Iterator[CrashVerdict]:
-    """Yield what a provider would have refused."""
+def without_crash(story: CrashStory, *, person: bool) -> Iterator[CrashVerdict]:
+    """Yield what is wrong with a run that wasn't crashed: it must complete, or wait where nobody is to answer."""
+    raised = ": ".join(story.end.raised or [])
+    if story.stuck:
+        yield CrashVerdict("stuck", story.stuck, (SETUP,))
+    elif story.end.status != "completed" and (person or story.end.status != "waiting"):
+        yield CrashVerdict("lost", f"the run has {story.end.status}: {raised}", (SETUP,))
+    yield from _refused(story)
+
+
+def _refused(story: CrashStory) -> Iterator[CrashVerdict]:
     found = next((each for each in story.points if each.refused), None)
     if found is not None:
         what = f"{found.what} was sent messages that a provider refuses: {found.refused}"
@@ -217,7 +236,9 @@ def refused(story: CrashStory) -> Iterator[CrashVerdict]:
 
 
 def _asked_otherwise(found: CrashFacts, clean: CrashFacts, loose: Unsteady) -> Iterator[CrashVerdict]:
-    extra = [each for each in found.effects if each not in clean.effects and each not in loose.effects]
+    if _waits(found, clean):
+        return
+    extra = [each for each in found.effects if each not in clean.effects and not loose.effects]
     if extra and not loose.order:
         yield CrashVerdict(
             "differs", f"{extra[0]!r} happened; without a crash it doesn't", (CLOCK, VARIABLES, DEFAULTS)
@@ -235,6 +256,8 @@ def _asked_otherwise(found: CrashFacts, clean: CrashFacts, loose: Unsteady) -> I
 def _comparable(asked: list[AskedCall], together: frozenset[str], loose: Unsteady) -> list[AskedCall]:
     """Return what was asked in its order; what is in flight together in one step has none."""
     known = [each._replace(args="") if each.name in loose.names else each for each in asked]
+    if loose.steps:
+        return [each._replace(step="") for each in known]
     places = {each.step: at for at, each in reversed(list(enumerate(known)))}
     return sorted(known, key=lambda each: (places[each.step], each if each.step in together else ()))
 
@@ -249,6 +272,7 @@ def _asked_text(asked: list[AskedCall], at: int) -> str:
 
 # ------------------------------------------------------------------------------------------------------ likely causes
 
+SETUP: Final = "no crash was needed: the agent, or what the test has made for it, isn't ready to be walked"
 FAILED: Final = "the agent, or a tool, can't stand to be called again: it finds what it has left behind, and raises"
 VARIABLES: Final = (
     "variables of the agent that a loop of run.each, or code between steps, fills: after a crash they are empty, and "

@@ -19,7 +19,7 @@ from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import crash_life_s
 
-from .crash_judges import CrashFacts, CrashVerdict, Unsteady, facts, judged, refused, unsteady
+from .crash_judges import CrashFacts, CrashVerdict, Unsteady, facts, judged, unsteady, without_crash
 from .crash_lives import CrashStory, LifePlan, story, warmed
 from .crash_report import At, CrashFailure, CrashReport, failure, names_of, text_of, told_of
 from .world import World
@@ -53,7 +53,7 @@ def crash_points(
     more often; `lost`, an effect or the output is missing; `differs`, the output, an effect, or what was asked isn't as
     without a crash; `stuck`, the run doesn't end; `paid_twice`, a model was asked for an answer that was on record;
     `invalid`, a provider would refuse the messages that a model was sent. What two runs without a crash differ in isn't
-    compared, and told as `unstable`.
+    compared, and told as `unstable`. A run that fails already without a crash is told as `at` 0, and nothing is crashed.
 
     `how`: `kill` is SIGKILL; `interrupt` is a KeyboardInterrupt, which runs `finally` blocks. `at` crashes at that
     boundary alone, as a failure says; with two, (boundary, boundary after it), a second time while it recovers. `pairs`
@@ -103,7 +103,7 @@ def _checked(  # noqa: PLR0917 - what crash_points takes
     hows, told, numbers = _listed(how), ascii(how)[:60], _listed(at)
     if not hows or any(each not in HOWS for each in hows) or len(set(hows)) < len(hows):
         raise InvalidArgument(f"how: expected one or both of {', '.join(HOWS)}, got {told}")
-    if at is not None and not (len(numbers) in (1, 2) and all(type(each) is int and each > 0 for each in numbers)):  # noqa: PLR2004 - a pair
+    if at is not None and not (len(numbers) in (1, 2) and all(type(each) is int and each > 0 for each in numbers)):
         raise InvalidArgument(f"at: expected a boundary, from 1 on, or two of them, got {str(at)[:60]}")
     if person not in ("world", None):
         raise InvalidArgument(f"person: expected 'world' or None, got {str(person)[:60]!r}")
@@ -137,9 +137,8 @@ class CrashWalk:
         self._names = [name for names in names_of(first) for name in names]
         loose = unsteady(clean, facts(second), (boundaries, len(second.points)))
         for each in (first, second):
-            verdicts = [CrashVerdict("stuck", each.stuck, ())] if each.stuck else list(refused(each))
-            self._fail(0, "", each, verdicts[:1])
-            if each.stuck or self.failures:
+            self._fail(0, "", each, list(without_crash(each, person=self.plan.person))[:1])
+            if self.failures:
                 return boundaries, tuple(self.failures), loose.told, self.asked
         if isinstance(at, int) and at > boundaries:
             raise InvalidArgument(f"at: there are {boundaries} boundaries, from 1 to {boundaries}; got {at}")

@@ -77,7 +77,7 @@ class World:
                 f"{type(key).__name__} {str(key)[:40]!r}"
             )
         if failpoint.hit is not None and not self._walked:
-            raise Mistake(f"crash_points doesn't know the world {self.path}: call crash_points(agent, world=world)")
+            raise Mistake(f"call crash_points(agent, world=world): it doesn't know the world {self.path}")
         import fcntl  # where there is none there is no fork either
 
         line = {"what": what, "key": key, "once": once, "call": CALL.get()}
