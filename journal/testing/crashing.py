@@ -53,7 +53,7 @@ def crash_points(
     more often; `lost`, an effect or the output is missing; `differs`, the output, an effect, or what was asked isn't as
     without a crash; `stuck`, the run doesn't end; `paid_twice`, a model was asked for an answer that was on record;
     `invalid`, a provider would refuse the messages that a model was sent. What two runs without a crash differ in isn't
-    compared, and told as `unstable`. A run that fails already without a crash is told as `at` 0, and nothing is crashed.
+    compared, and told as `unstable`. A run that fails without a crash is told as `at` 0, and none is crashed.
 
     `how`: `kill` is SIGKILL; `interrupt` is a KeyboardInterrupt, which runs `finally` blocks. `at` crashes at that
     boundary alone, as a failure says; with two, (boundary, boundary after it), a second time while it recovers. `pairs`
