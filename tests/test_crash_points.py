@@ -319,7 +319,8 @@ def test_nothing_of_it_is_left(tmp_path: Path, world: World, monkeypatch: pytest
     """No child, no process that a child has begun, no folder, no word on the streams, and nothing done at an exit."""
     folder, at_exit = tmp_path / "temporary", tmp_path / "exit"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     atexit.register(at_exit.touch)
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
 

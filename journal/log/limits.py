@@ -359,3 +359,5 @@ crash_told_chars_max: Final = 300
 """A value in a failure of `crash_points` is cut to this, with an ellipsis."""
 crash_around_points: Final = 4
 """Points that a failure of `crash_points` tells before its crash, and twice as many behind."""
+crash_memory_bytes_min: Final = 256 * 1024 * 1024
+"""Free bytes of /dev/shm from which on `crash_points` keeps its stores there, where no commit waits for a disk."""

@@ -17,7 +17,7 @@ from runjournal.log import failpoint
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
-from runjournal.log.limits import crash_life_s
+from runjournal.log.limits import crash_life_s, crash_memory_bytes_min
 
 from .crash_judges import CrashFacts, CrashVerdict, Unsteady, facts, judged, unsteady, without_crash
 from .crash_lives import CrashStory, LifePlan, story, warmed
@@ -25,6 +25,7 @@ from .crash_report import At, CrashFailure, CrashReport, failure, names_of, text
 from .world import World
 
 HOWS: Final = ("kill", "interrupt")
+_IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder of our own is made in it
 How = Literal["kill", "interrupt"]
 
 
@@ -47,7 +48,7 @@ def crash_points(
     tool's body, each function of a `do`, each request to a model, and after each effect of the `world`. Then it runs
     once for each boundary: its process is crashed there, and further processes go on until the run has ended. Each
     process is forked from this one, so closures, fixtures and mocks work; each run has a store of its own, in a
-    temporary folder, and an empty World.
+    temporary folder (in `TMPDIR`; else in memory, if there is room), and an empty World.
 
     What the judges find, by name: `twice`, something that may happen only once (`World.did` with `once` or a key) did
     more often; `lost`, an effect or the output is missing; `differs`, the output, an effect, or what was asked isn't as
@@ -74,7 +75,7 @@ def crash_points(
     hows = _checked(agent, world, how, at, person, max_s)
     places = cast("list[int]", _listed(at))
     single = places[0] if len(places) == 1 else (places[0], places[1])
-    with tempfile.TemporaryDirectory(prefix="runjournal-crash-") as folder:
+    with tempfile.TemporaryDirectory(prefix="runjournal-crash-", dir=_memory()) as folder:
         plan = LifePlan(
             agent, plain(input), awaited=inspect.iscoroutinefunction(agent), folder=Path(folder),
             empty=warmed(Path(folder)),             person=person is not None, max_s=float(max_s),
@@ -84,6 +85,13 @@ def crash_points(
     if check and report.failures:
         raise AssertionError(text_of(report))
     return report
+
+
+def _memory() -> str | None:
+    """Return where files are kept in memory, if there is room: what is crashed are processes, and no disk."""
+    if "TMPDIR" in os.environ or not os.access(_IN_MEMORY, os.W_OK):
+        return None
+    return _IN_MEMORY if shutil.disk_usage(_IN_MEMORY).free >= crash_memory_bytes_min else None
 
 
 def _checked(  # noqa: PLR0917 - what crash_points takes
