@@ -226,8 +226,6 @@ class SQLiteStore(SQLiteWideReads):
             alone = decide()
             if alone is None:
                 return None
-            if failpoint.hit is not None:
-                failpoint.passed("commit.before")
             try:
                 position = sqlite_single.append_and_commit(writer, alone, self._path)
             except apsw.Error as error:
@@ -298,8 +296,7 @@ class SQLiteStore(SQLiteWideReads):
             free(self._lock)
 
     def _commit(self) -> None:
-        if failpoint.hit is not None:
-            failpoint.passed("commit.before")
+        failpoint.passed("commit.before")
         try:
             self._writer.execute("COMMIT")
         except apsw.Error as error:
@@ -313,8 +310,7 @@ class SQLiteStore(SQLiteWideReads):
         raise translation from error
 
     def _committed(self) -> None:
-        if failpoint.hit is not None:
-            failpoint.passed("commit.after")
+        failpoint.passed("commit.after")
         # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
         self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
@@ -339,8 +335,7 @@ class SQLiteStore(SQLiteWideReads):
         build on, so nothing more is acknowledged after it.
         """
         self._wal_pages = 0
-        if failpoint.hit is not None:
-            failpoint.passed("checkpoint")
+        failpoint.passed("checkpoint")
         try:
             self._writer.wal_checkpoint(mode=mode)
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
@@ -419,8 +414,6 @@ class SQLiteStore(SQLiteWideReads):
         self._check()
         self._refuse_if_poisoned()
         self._files.check()
-        if failpoint.hit is not None:
-            failpoint.passed("heartbeat")
 
         def extend() -> bool:
             self._check()
