@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock, RLock, get_ident
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
@@ -118,10 +117,9 @@ class SQLiteStore(SQLiteWideReads):
         self._pid = os.getpid()
         self._lock = RLock()
         self._owner = 0
-        self._heart_lock = RLock()
-        self._watch_lock = RLock()
+        self._heart_lock, self._watch_lock = RLock(), RLock()
         self._closed = False
-        self._durable: bool | None = True
+        self._durable: bool | None = None
         self._wal_pages = 0
         self._idle: list[apsw.Connection] = []
         self.connections: list[apsw.Connection] = []
@@ -399,10 +397,8 @@ class SQLiteStore(SQLiteWideReads):
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
-            try:
+            with translated(self._path):
                 return work(writer)
-            except apsw.Error as error:
-                raise translate(error, self._path) from error
 
         return self._write(translating, durable=False)
 
@@ -538,9 +534,13 @@ class SQLiteStore(SQLiteWideReads):
             if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
-                with suppress(apsw.Error):  # another process reads or writes: it will do this when it closes
+                try:
                     self._writer.set_busy_timeout(0)
                     self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                except apsw.BusyError:
+                    pass  # another process reads or writes: it will do this when it closes
+                except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
+                    self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._disconnect(self._writer)
         finally:
             self._lock.release()
@@ -548,7 +548,5 @@ class SQLiteStore(SQLiteWideReads):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
