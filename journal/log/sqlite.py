@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock, RLock, get_ident
+from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
@@ -117,7 +118,8 @@ class SQLiteStore(SQLiteWideReads):
         self._pid = os.getpid()
         self._lock = RLock()
         self._owner = 0
-        self._heart_lock, self._watch_lock = RLock(), RLock()
+        self._heart_lock = RLock()
+        self._watch_lock = RLock()
         self._closed = False
         self._durable: bool | None = None
         self._wal_pages = 0
@@ -397,8 +399,10 @@ class SQLiteStore(SQLiteWideReads):
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
-            with translated(self._path):
+            try:
                 return work(writer)
+            except apsw.Error as error:
+                raise translate(error, self._path) from error
 
         return self._write(translating, durable=False)
 
@@ -534,13 +538,7 @@ class SQLiteStore(SQLiteWideReads):
             if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
-                try:
-                    self._writer.set_busy_timeout(0)
-                    self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                except apsw.BusyError:
-                    pass  # another process reads or writes: it will do this when it closes
-                except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
-                    self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                upkeep.truncate_before_close(self._writer)
             self._disconnect(self._writer)
         finally:
             self._lock.release()
@@ -548,5 +546,7 @@ class SQLiteStore(SQLiteWideReads):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
