@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -313,7 +312,6 @@ def _child(plan: LifePlan, folder: Path) -> NoReturn:
             signal.signal(each, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        random.seed()  # else each life draws what its parent would have drawn
         told = _Child(plan, folder).live()
         (folder / f"{_END}.new").write_text(json.dumps(told, default=repr), encoding="utf-8")
         (folder / f"{_END}.new").rename(folder / _END)
