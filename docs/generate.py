@@ -717,7 +717,7 @@ MODULES: Final = {
     "runjournal.engine.callees": ("ModelOptions",),
     "runjournal.journal": ("RunOptions",),
     "runjournal.projections.transcript": ("Message",),
-    "runjournal.testing": ("StoreContract",),
+    "runjournal.testing": ("StoreContract", "crash_points", "World", "WorldEffect", "CrashReport", "CrashFailure"),
 }
 FOLDS: Final = ("status", "steps", "transcript", "memory", "plan", "prompt", "costs", "calls", "approvals", "inbox")
 

@@ -1782,4 +1782,39 @@ ERASING: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING
+# The kit that crashes agents: each dies in its own tests.
+KIT = "crash_points"
+CRASHES: Final = (
+    Mutant("what happened twice is once", "_twice", "count > expected", "count > expected + 1", KIT),
+    Mutant(
+        "a key for two things is none", "_twice", "under.setdefault(each.key, each.what) != each.what", "False", KIT
+    ),
+    Mutant("what didn't happen isn't lost", "_judged", "found.effects[each] < count", "False", KIT),
+    Mutant("an answer on record may be paid for again", "_paid_twice", "max(1, clean.requests[asked])", "9", KIT),
+    Mutant(
+        "another output is the same",
+        "_judged",
+        "(clean.status, clean.output) != (found.status, found.output)",
+        "False",
+        KIT,
+    ),
+    Mutant("what a provider refuses passes", "_refused", "found is not None", "False", KIT),
+    Mutant("the World does again what has a key", "World.did", "bool(key)", "False", KIT),
+    Mutant(
+        "a question is answered as if nothing had happened",
+        "_Child._answer",
+        "each.id in self.plan.effects",
+        "False",
+        KIT,
+    ),
+    Mutant("a child's children are left", "lived", "os.killpg(pid, signal.SIGKILL)", "pass", KIT),
+    Mutant(
+        "the cancel of a run is one of its asker",
+        "Sender.attempt",
+        "leaving or core.stopped is not None or core.leaving",
+        "leaving",
+        "group",
+    ),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES

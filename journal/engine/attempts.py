@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from runjournal.log import events as e
+from runjournal.log import failpoint
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.errors import CallEnded, StoreError, StoreUnavailable, TooLarge
@@ -158,6 +159,7 @@ class Sender:
             raise
         except CallEnded:  # a word came in between
             return (yield from self._said_meanwhile(entry, events[-1], ended))
+        leaving = leaving or core.stopped is not None or core.leaving  # the run's caller may have cancelled meanwhile
         late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
@@ -209,6 +211,9 @@ class Sender:
         def body() -> Any:
             core.lineage.check_lease(core.epoch)
             reached.append(True)
+            if failpoint.hit is not None:
+                what, about = "model" if target.policy == "model" else "tool", (target.name, call_id, lent)
+                return failpoint.around(what, about, lambda: as_tool(core, target.invoke, lent, call_id))
             return as_tool(core, target.invoke, lent, call_id)
 
         def late(ended: Ended) -> None:
@@ -236,7 +241,11 @@ class Sender:
 
         def make(tx: Transaction) -> tuple[Event, ...]:
             try:
-                value = as_tool(core, lambda: target.invoke(target.lend(args), call_id, Tx(tx)))
+                lent = target.lend(args)
+                about = (target.name, call_id, lent)
+                value = failpoint.around(
+                    "tool", about, lambda: as_tool(core, lambda: target.invoke(lent, call_id, Tx(tx)))
+                )
             except Exception as error:
                 raise _Raised(error) from error
             made[:] = [self._looked(lambda: target.completed(call_id, attempt, value, cut=False)[0])]

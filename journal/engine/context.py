@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from runjournal.log import events as e
+from runjournal.log import failpoint
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain, tellable
 from runjournal.projections.costs import Costs
@@ -300,7 +301,10 @@ class Context:
 
     def _made(self, name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Awaitable[Any]]:
         """Return what makes the result of a `do`."""
-        return lambda: self._core.driver.value(f"the function of step {name}", fn(*args))
+        who, value = f"the function of step {name}", self._core.driver.value
+        if failpoint.hit is not None:
+            return lambda: value(who, failpoint.around("do", name, lambda: fn(*args)))
+        return lambda: value(who, fn(*args))
 
     # Calls and questions.
 

@@ -23,8 +23,8 @@ from weakref import WeakSet
 
 import apsw
 
+from . import failpoint, sqlite_single
 from . import sqlite_checkpoints as checkpoints
-from . import sqlite_single
 from . import sqlite_upkeep as upkeep
 from .clock import Clock
 from .errors import (
@@ -296,6 +296,7 @@ class SQLiteStore(SQLiteWideReads):
             free(self._lock)
 
     def _commit(self) -> None:
+        failpoint.passed("commit.before")
         try:
             self._writer.execute("COMMIT")
         except apsw.Error as error:
@@ -309,6 +310,7 @@ class SQLiteStore(SQLiteWideReads):
         raise translation from error
 
     def _committed(self) -> None:
+        failpoint.passed("commit.after")
         # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
         self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
@@ -333,6 +335,7 @@ class SQLiteStore(SQLiteWideReads):
         build on, so nothing more is acknowledged after it.
         """
         self._wal_pages = 0
+        failpoint.passed("checkpoint")
         try:
             self._writer.wal_checkpoint(mode=mode)
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
@@ -535,7 +538,7 @@ class SQLiteStore(SQLiteWideReads):
             if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
-                upkeep.leave_wal(self._writer)
+                upkeep.truncate_before_close(self._writer)
             self._disconnect(self._writer)
         finally:
             self._lock.release()

@@ -56,15 +56,15 @@ def truncate_wal(connection: apsw.Connection) -> bool:
     return True
 
 
-def leave_wal(writer: apsw.Connection) -> None:
-    """Move what the WAL holds into the file, on a connection that is about to be closed."""
+def truncate_before_close(connection: apsw.Connection) -> None:
+    """Move the whole WAL into the file, unless somebody else has it open, who will do it when it closes it."""
     try:
-        writer.set_busy_timeout(0)
-        writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        connection.set_busy_timeout(0)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.BusyError:
-        return  # another process reads or writes: it will do this when it closes
+        return
     except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
-        writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def scrub(noted: Callable[[], str | None], attempt: Callable[[str], bool]) -> bool:
