@@ -106,8 +106,9 @@ def _reported(found: FileReport, report: Report, number: int, total: int) -> lis
 
 
 def _object(run_id: str | None, path: str, events_added: int, left_out: str | None = None) -> dict[str, Any]:
-    why = {} if left_out is None else {"left_out": left_out}
-    return {"run_id": run_id, "path": path, "events_added": events_added, "quarantined": [], "torn": []} | why
+    found: dict[str, Any] = {"run_id": run_id, "path": path, "events_added": events_added}
+    found |= {"quarantined": [], "torn": []}
+    return found if left_out is None else found | {"left_out": left_out}
 
 
 def _row(row: dict[str, Any]) -> tuple[object, ...]:

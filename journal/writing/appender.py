@@ -329,8 +329,7 @@ class _Append:
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
         first = batch.drafts[0].event
-        if self.before is None and isinstance(first, e.RunQueued) and first.base is not None:
-            purged.check_there(self.tx, first.base["run_id"])
+        purged.check_base(self.tx, first)
         self.state = self.appender.states.cached(self.tx, head, self.key)
         claims = bool(batch.drafts[1:]) and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's

@@ -13,6 +13,12 @@ def check_there(reading: Reading, run_id: str) -> None:
     check_head(reading, reading.head(run_id))
 
 
+def check_base(reading: Reading, first: e.Event) -> None:
+    """Raise Purged if an event begins a run that would go on from a purged one."""
+    if isinstance(first, e.RunQueued) and first.base is not None:
+        check_there(reading, first.base["run_id"])
+
+
 def check_head(reading: Reading, head: Head | None) -> None:
     """Raise Purged if the run of this head was purged."""
     if head is not None and head.status == "purged":
