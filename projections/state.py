@@ -18,7 +18,7 @@ import orjson
 
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts
-from runjournal.log.base import Event, NewerEvent, RecordedEvent, UnreadableEvent, upcasters
+from runjournal.log.base import Event, NewerEvent, PurgedEvent, RecordedEvent, UnreadableEvent, upcasters
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import failed_steps_max, recalled_max
 
@@ -65,6 +65,8 @@ def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False
         if isinstance(record.event, UnreadableEvent | NewerEvent):
             if not force:
                 raise unfoldable(record)
+            continue
+        if isinstance(record.event, PurgedEvent):
             continue
         try:
             projection.apply(record)
@@ -277,6 +279,12 @@ class RunState:
         if call is not None and call.status == "open":
             self.costs.on_lost(event.model)
 
+    def on_purged(self, _: RecordedEvent, __: e.RunPurged) -> None:
+        """Forget everything: what is left of the run stands in this event."""
+        for name, kind in _FOLDS.items():
+            setattr(self, name, kind())
+        self.offset, self.skipped, self.held = 0, 0, ""
+
     def on_asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
         """Add a question to the step that is open."""
         step = self.steps.open
@@ -393,6 +401,7 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.ToolCompleted: RunState.on_tool_ended,
         e.ToolFailed: RunState.on_tool_ended,
         e.ApprovalRequested: RunState.on_asked,
+        e.RunPurged: RunState.on_purged,
     }
     table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}
     parts: tuple[tuple[str, Mapping[type[Event], Any]], ...] = (

@@ -1817,4 +1817,32 @@ CRASHES: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES
+PURGES: Final = (
+    Mutant("what was purged is appended to", "Gate.admit", 'status == "purged"', "False", "status"),
+    Mutant("anybody appends run.purged", "Appender._checked", "draft.type == PURGED", "False", "purging"),
+    Mutant(
+        "a run goes on from a purged one",
+        "_Append.run",
+        "purged.check_base(self.tx, first)",
+        "pass",
+        "purging",
+    ),
+    Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
+    Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
+    Mutant("a value of another run is purged", "purging:plan", "digests -= _named", "_named", "purging"),
+    Mutant("a value of a run that comes just then is purged", "_empty", "digests -= _named", "_named", "purging"),
+    Mutant("an empty body needs no marker", "verified", "if emptied is not None:", "if False:", "purging"),
+    Mutant("types of a purged run are changed", "Emptied.add", "_type(event_type) + digest", "digest", "purging"),
+    Mutant(
+        "a purged run keeps a checkpoint that comes late",
+        "keep_checkpoint",
+        'head.status == "purged"',
+        "False",
+        "purging",
+    ),
+    Mutant("a ledger is purged", "Costs.on_purged", "dict(sources)", "{}", "purging"),
+    Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES

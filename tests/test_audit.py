@@ -33,7 +33,7 @@ from runjournal.projections.findings import CODES
 from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import fold_name, seal
 
-FILES = ("test_erasing.py", "test_audit.py", "test_audit_columns.py")
+FILES = ("test_erasing.py", "test_purging.py", "test_audit.py", "test_audit_columns.py")
 SECRET = "pa55word-in-a-payload"
 ERROR = {"type": "Boom", "message": SECRET}
 COMMANDS = re.compile(

@@ -36,6 +36,7 @@ from runjournal.log.errors import (
     JournalError,
     NotAllowed,
     NotNewest,
+    Purged,
     RunNotFound,
     StoreBusy,
     StoreFull,
@@ -641,6 +642,8 @@ VALUES: dict[str, tuple[Callable[[], Any], type[JournalError], tuple[str, ...]]]
 @pytest.fixture(params=["memory:", STORE])
 def journal(request, here):
     with Journal.open(request.param, by="t") as opened:
+        opened.append("gone", [e.RunQueued(kind="k", input=1), e.RunCancelled("x")], expect=0)
+        opened.purge("gone", reason="old")
         opened.append("r", [e.RunQueued(kind="k", input=1)], expect=0)
         yield opened
 
@@ -690,6 +693,9 @@ def test_what_is_alike_stays_apart(value, journal):
         ("B113", lambda j: j.enqueue("k", run_id="r~2"), InvalidArgument, ("run id 'r~2'", "characters of A-Z")),
         ("B114", lambda j: j.run(lambda run: 1, run_id="r", kind="other"), KindDiffers,
          ("run r is of the kind", "this agent is 'other'", "kind=")),
+        ("B115", lambda j: j.retry("gone"), Purged,
+         ("run gone was purged (k, cancelled, 2 events; at ", "for: old")),
+        ("B116", lambda j: j.purge("r", reason="x"), NotAllowed, ("run r is queued; nothing was purged", "cancel it")),
     ],
 )  # fmt: skip
 def test_call(row, call, kind, says, journal):

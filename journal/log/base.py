@@ -87,6 +87,13 @@ class UnreadableEvent(Event):
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class PurgedEvent(Event):
+    """An event of a run that was purged: its place, type and hash are there, and nothing else; to any fold nothing."""
+
+    type: str
+
+
 NOTHING_UNKNOWN: Final[Mapping[str, Any]] = types.MappingProxyType({})
 
 

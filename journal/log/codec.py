@@ -26,6 +26,7 @@ from .base import (
     Event,
     Json,
     NewerEvent,
+    PurgedEvent,
     RecordedEvent,
     UnknownEvent,
     UnreadableEvent,
@@ -393,7 +394,7 @@ def decode(  # noqa: PLR0917 - the columns of a row, in their order
     `keys(run_id)` returns the key of a private run; with `no_key` its private values read as if they had been erased.
     """
     try:
-        envelope = orjson.loads(body)
+        envelope = orjson.loads(body) if body else _NOTHING
         at, by, epoch, step = envelope["at"], envelope["by"], envelope["epoch"], envelope["step"]
         sound = type(at) is str and type(by) is str and type(epoch) is int and (step is None or type(step) is int)
     except (KeyError, TypeError, ValueError):
@@ -402,6 +403,8 @@ def decode(  # noqa: PLR0917 - the columns of a row, in their order
     unknown: Mapping[str, Json] = NOTHING_UNKNOWN
     if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
         event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
+    elif not body:
+        event = PurgedEvent(event_type)
     elif sound:
         event, unknown = _event(event_type, body, envelope, partial(put_back, keys, run_id, seq, event_type))
     else:

@@ -133,6 +133,7 @@ class SQLiteStore(SQLiteWideReads):
         self._heart: apsw.Connection | None = None
         self._watcher: apsw.Connection | None = None
         self._writer.set_wal_hook(self._on_commit)
+        upkeep.keep_in_memory(self._writer)
         self._writer.set_busy_handler(LockWait(busy_wait_s))
         self.sharing = GroupCommit(self.transact, self._check, lambda: self._owner, self._path, busy_wait_s)
         """Where appends share a commit when there are several at the same time."""
@@ -389,7 +390,7 @@ class SQLiteStore(SQLiteWideReads):
         def rewrite(writer: apsw.Connection) -> int:
             before = upkeep.bytes_held(self._path)
             try:
-                writer.execute("VACUUM").fetchall()
+                upkeep.vacuum(writer)
             except apsw.Error as error:
                 raise translate(error, self._path) from error
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -19,11 +19,12 @@ from .sqlite_schema import MIGRATIONS
 def facts(connection: apsw.Connection) -> dict[str, Any]:
     """Return schema, settings and counts of a store."""
     settings = ("journal_mode", "page_size", "page_count", "freelist_count", "journal_size_limit")
-    counts = ("runs", "blobs", "checkpoints")
+    counts = ("runs", "checkpoints")
     return {
         "schema": value(connection, "PRAGMA user_version"),
         **{name: value(connection, f"PRAGMA {name}") for name in settings},
         **{f"{name}_count": value(connection, f"SELECT count(*) FROM {name}") for name in counts},
+        "blobs_count": value(connection, "SELECT count(*) FROM blobs WHERE length(body) > 0"),
         "events_count": value(connection, "SELECT count(*) FROM events"),
     }
 
@@ -45,6 +46,20 @@ def about(path: str, *, busy_wait_s: float) -> dict[str, Any]:
 def bytes_held(path: str) -> int:
     """Return how many bytes the file of a store and its WAL have."""
     return size(path) + size(f"{path}-wal")
+
+
+def keep_in_memory(writer: apsw.Connection) -> None:
+    """Have the connection keep what a statement may have to undo in memory: in a file, what was purged would lie on."""
+    writer.execute("PRAGMA temp_store = MEMORY").fetchall()
+
+
+def vacuum(writer: apsw.Connection) -> None:
+    """Write the file anew, by way of a copy in a temporary file: there may be no room for it in memory."""
+    writer.execute("PRAGMA temp_store = FILE").fetchall()
+    try:
+        writer.execute("VACUUM").fetchall()
+    finally:
+        keep_in_memory(writer)
 
 
 def truncate_wal(connection: apsw.Connection) -> bool:

@@ -14,7 +14,7 @@ from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.authority import Gate
 from runjournal.log.base import BlobRef, RecordedEvent, at_position
-from runjournal.log.chain import NewRow
+from runjournal.log.chain import PURGED, NewRow
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, linked, loads
 from runjournal.log.errors import NotAllowed, NotNewest, WrongExpectation
@@ -25,7 +25,7 @@ from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from . import alone as alone_way
-from . import checkpoints, folding, keys
+from . import checkpoints, folding, keys, purged
 from .alone import OwnersView
 from .batch import Batch, check_size, is_single, may_share
 from .bounds import BOUNDS
@@ -104,13 +104,18 @@ class Appender:
         return True
 
     def _checked(self, batches: tuple[Batch, ...]) -> bool:
-        """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge."""
+        """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge.
+
+        Raises NotAllowed for run.purged: whoever appends it takes away what stands before it, in the same commit.
+        """
         durable = False
         for batch in batches:
             if not 0 < len(batch.drafts) <= append_batch_events_max:
                 check_size(batch)
             for draft in batch.drafts:
                 durable = durable or e.is_durable(draft.event)
+                if draft.type == PURGED:
+                    raise NotAllowed(f"run {batch.run_id}: {PURGED} is appended by Journal.purge alone")
         return durable
 
     def judge(self, tx: SharedTransaction, work: SharedAppend) -> list[RecordedEvent]:
@@ -330,10 +335,12 @@ class _Append:
             return repeated
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
+        first = batch.drafts[0].event
+        purged.check_base(self.tx, first)
         self.state = self.appender.states.cached(self.tx, head, self.key)
         claims = bool(batch.drafts[1:]) and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
-            self.state = self.appender.states.load(self.tx, head, self.key, batch.drafts[0].event)
+            self.state = self.appender.states.load(self.tx, head, self.key, first)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
             self.appender.states.keep(self.key, OwnersView(self.state, self.after, self.secret), self.starts)
@@ -437,8 +444,8 @@ class _Append:
 
     def _check_native(self) -> None:
         """Refuse to write into a run that lives elsewhere: what happens to it there is imported from there."""
-        erases = self.batch.drafts[0].type == "run.erased"
-        if not erases and self.tx.imported(self.batch.run_id) is not None:
+        goes = self.batch.drafts[0].type in ("run.erased", "run.purged")
+        if not goes and self.tx.imported(self.batch.run_id) is not None:
             raise NotAllowed(
                 f"run {self.batch.run_id} was imported and lives elsewhere: here only its importer adds to it; "
                 "fork it to go on"
