@@ -1,9 +1,9 @@
 """A state machine over families of runs: whatever happens in between, the product does as the model, on a real file.
 
 Each rule is done to both: a process lives once and is struck at some boundaries, runs go on from others, people speak,
-clocks jump, processes look and keep house. Some rules are of the product alone and change nothing that the model knows of:
-checkpoints, rebuilds, and the death of the machine, where the files are copied as they are, without the memory of the
-WAL's index, and opened elsewhere.
+clocks jump. Some rules are of the product alone, and change nothing that the model knows of: checkpoints are taken by
+another journal and dropped, and the machine dies: its files are copied as they are, without the memory of the WAL's
+index, and opened elsewhere.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Family(RuleBasedStateMachine):
     @invariant()
     def the_same(self) -> None:
         """The product has done and told what the model has."""
-        agree(*self.labs)
+        agree(self.labs[0], self.labs[1])
 
     def teardown(self) -> None:
         """Everything is judged once more, and audited."""
