@@ -5,7 +5,6 @@ The rules: engine.md A7, A12 (before it), engine.md H5 to H8 (its outcome), engi
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -131,7 +130,7 @@ class Sender:
     def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Sent]:
         """Send the call once."""
         core = self.core
-        before = copy.copy(core.state.calls.known[call_id])
+        before = core.state.calls.known[call_id].copy()
         cuttable = target.policy in EFFECT_FREE
         if target.policy == "transactional":
             ended = yield from self._transact(entry, call_id, target, args, attempt)
