@@ -64,8 +64,8 @@ def crash_points(
     `check=False` the report is returned whatever it says.
 
     Not crashed are the machine (no fsync is lost) and what the agent changes outside of run and World: that isn't put
-    back between two runs. Children of one process share its hash seed and its modules; Python seeds `random` anew in each.
-    Raises AssertionError, and InvalidArgument for what can't be done, such as on a platform without fork.
+    back between two runs. Children of one process share its hash seed and its modules; Python seeds `random` anew in
+    each. Raises AssertionError, and InvalidArgument for what can't be done, such as on a platform without fork.
 
     >>> world = World(tmp_path / "world")  # doctest: +SKIP
     >>> crash_points(lambda run: agent(run, world), world=world)  # doctest: +SKIP
