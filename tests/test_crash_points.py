@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import subprocess
@@ -122,6 +123,15 @@ def test_a_right_asyncio_agent_passes(at: int, world: World) -> None:
     """A function that returns a coroutine is run in asyncio; an interrupt while an end is committed is no end."""
     report = crash_points(lambda run: agents.right_async(run, world), input="go", world=world, how="interrupt", at=at)
     assert (True, ()) == (report.boundaries > at, report.failures)
+
+
+def test_a_walk_may_begin_where_a_loop_runs(world: World) -> None:
+    """A coroutine function is walked from inside a loop, too: its lives have loops of their own."""
+
+    async def test() -> CrashReport:
+        return crash_points(partial(agents.right_async, world=world), input="go", world=world, at=30)
+
+    assert () == asyncio.run(test()).failures
 
 
 @pytest.mark.parametrize("at", [12, 34])

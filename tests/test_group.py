@@ -548,13 +548,13 @@ def test_a_run_that_is_cancelled_while_an_end_is_committed_marks_no_cut(
     """Who runs it is cancelled while an answer is committed: no asker was, so the next process waits for no cancel."""
     asked = list[Any]()
 
-    def answer(request: Any) -> str:
+    def ask(request: Any) -> str:
         asked.append(request)
         return "answer"
 
     async def agent(run: AsyncRun) -> Any:
         async with run.step("ask"):
-            return await run.model("m", {"q": 1}, answer)
+            return await run.model("m", {"q": 1}, ask)
 
     async def main(journal: AsyncJournal) -> None:
         loop, running = asyncio.get_running_loop(), asyncio.current_task()

@@ -166,7 +166,7 @@ def warmed(folder: Path) -> Path:
                 journal.approve(RUN, journal.questions(RUN)[0].id)
                 journal.run(_warming, run_id=RUN, input="warm", kind="agent")
                 json.dumps(_found(journal), default=repr)
-    asyncio.run(asyncio.sleep(0))
+    asyncio.new_event_loop().close()
     return folder / "empty.db"
 
 

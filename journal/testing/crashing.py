@@ -76,10 +76,9 @@ def crash_points(
     places = cast("list[int]", _listed(at))
     single = places[0] if len(places) == 1 else (places[0], places[1])
     with tempfile.TemporaryDirectory(prefix="runjournal-crash-", dir=_memory()) as folder:
-        plan = LifePlan(
-            agent, plain(input), awaited=inspect.iscoroutinefunction(agent), folder=Path(folder),
-            empty=warmed(Path(folder)),             person=person is not None, max_s=float(max_s),
-        )  # fmt: skip
+        awaited, empty = inspect.iscoroutinefunction(agent), warmed(Path(folder))
+        plan = LifePlan(agent, plain(input), awaited, Path(folder), empty)
+        plan = replace(plan, person=person is not None, max_s=float(max_s))
         found = CrashWalk(plan, world, hows).walk(single, pairs=pairs)
     report = CrashReport(*found, seconds=time.monotonic() - began)
     if check and report.failures:
