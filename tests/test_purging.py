@@ -289,6 +289,7 @@ def test_an_older_export_brings_nothing_back():
         import_jsonl(here, lines, "x")
         here.purge("r", reason="old")
         there.append("s", [e.NoteAdded("x")])
+        there.append("r", [e.NoteAdded("x"), e.NoteAdded("y")])
         found = import_jsonl(here, list(export_runs(there, ["r", "s"])), "x").runs
         left_out = "it was purged here, and stays so"
         assert [("r", 0, left_out), ("s", 1, None)] == [(r.run_id, r.events_added, r.left_out) for r in found]
