@@ -56,7 +56,7 @@ def test_a_batch_and_a_place_have_what_their_page_says() -> None:
     with Journal.open("memory:") as journal:
         made: Any = journal.batch("r", [NoteAdded("x")], expect=None)
     assert isinstance(made, Batch)
-    assert on_page("Batch") == public(made)
+    assert on_page("Batch") == public(made, tuple)
     assert on_page("Place") == public(Place(), tuple)
 
 
