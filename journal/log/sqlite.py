@@ -290,7 +290,7 @@ class SQLiteStore(SQLiteWideReads):
         if not self._lock.acquire(blocking=False):
             return  # it is another thread's
         try:
-            if not self._closed and self._writer.in_transaction:
+            if not self._closed and self._writer.in_transaction:  # SQLite rolls back by itself after some errors
                 self._roll_back()
         finally:
             self._owner = 0
@@ -318,10 +318,8 @@ class SQLiteStore(SQLiteWideReads):
             self._checkpoint()
 
     def _roll_back(self) -> None:
-        """Roll back unless SQLite has done so by itself, as it does after a full disk or an I/O error."""
         try:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
+            self._writer.execute("ROLLBACK")
         except apsw.Error:
             self._poison()
 
