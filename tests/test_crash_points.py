@@ -276,6 +276,7 @@ def test_a_run_that_does_not_end_is_stuck(tmp_path: Path) -> None:
     report = crash_points(agent, input=str(tmp_path), at=8, max_s=0.7, check=False)
     assert [(8, "commit.after memory.set", "stuck")] == found(report)
     assert "a process of it took longer than 0.7 s" == report.failures[0].what
+    assert any(line.endswith(" in agent") and __file__ in line for line in report.failures[0].around)
 
 
 def test_an_agent_that_fails_by_itself_is_told_of_without_a_crash() -> None:

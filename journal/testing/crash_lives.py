@@ -7,6 +7,7 @@ The parent opens no store: what it knows of a run it was told by the last child.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import inspect
 import json
 import os
@@ -31,7 +32,7 @@ from runjournal.log.base import plan_of, registered
 from runjournal.log.clock import FakeClock, SystemClock, parse_timestamp
 from runjournal.log.errors import RunNotFound
 from runjournal.log.head import TERMINAL
-from runjournal.log.limits import crash_lives_max, crash_poll_s, crash_same_errors_max, lease_s
+from runjournal.log.limits import crash_around_points, crash_lives_max, crash_poll_s, crash_same_errors_max, lease_s
 from runjournal.run import Run
 
 from .refusals import refusal
@@ -85,6 +86,7 @@ class AgentLife:
 
     points: list[PassedPoint] = field(default_factory=list[PassedPoint])
     slow: bool = False
+    stood: list[str] = field(default_factory=list[str])
     died: str = ""
     status: str = ""
     raised: list[str] | None = None
@@ -259,9 +261,17 @@ def lived(plan: LifePlan, number: int) -> AgentLife:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
     _read(life, folder)
+    if life.slow:
+        life.stood = _frames((folder / _OUT).read_text(encoding="utf-8", errors="replace"))
     if not (folder / _END).exists() and not life.slow:
         life.died = "killed" if life.struck else _end_of(status or 0, folder)
     return life
+
+
+def _frames(out: str) -> list[str]:
+    """Return where the main thread of a process stood, the newest call first; the main thread is the last one told."""
+    _, _, found = out.rpartition("(most recent call first):\n")
+    return [line.strip() for line in found.splitlines() if line.startswith("  File ")][:crash_around_points]
 
 
 def _ended(pid: int, until: float) -> int | None:
@@ -312,6 +322,7 @@ def _child(plan: LifePlan, folder: Path) -> NoReturn:
             signal.signal(each, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.dump_traceback_later(plan.max_s * 0.9, file=sys.stderr)  # where it stands, if it doesn't end
         told = _Child(plan, folder).live()
         (folder / f"{_END}.new").write_text(json.dumps(told, default=repr), encoding="utf-8")
         (folder / f"{_END}.new").rename(folder / _END)

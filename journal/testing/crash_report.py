@@ -148,6 +148,8 @@ def told_of(story: CrashStory, how: str, clean: Sequence[str]) -> CrashTold:
             lines.append(f"{'>' if here else ' '} {count + number + 1:3} {names[number]}{_STRUCK[how] if here else ''}")
         if not at and shown and shown[-1] + 1 < len(names):
             lines.append(f"      and {len(names) - shown[-1] - 1} more")
+        if life.stood:
+            lines += ["      it stood at", *(f"        {each}" for each in life.stood)]
         if not at and life.raised:
             lines.append(f"      it ended with {life.raised[0]}")
         struck = (f"{struck}, then " if struck and at else struck) + (names[at - 1] if at else "")
