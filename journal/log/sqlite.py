@@ -387,10 +387,8 @@ class SQLiteStore(SQLiteWideReads):
 
         def rewrite(writer: apsw.Connection) -> int:
             before = upkeep.bytes_held(self._path)
-            try:
+            with translated(self._path):
                 upkeep.vacuum(writer)
-            except apsw.Error as error:
-                raise translate(error, self._path) from error
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
             return max(0, before - upkeep.bytes_held(self._path))
 
@@ -398,10 +396,8 @@ class SQLiteStore(SQLiteWideReads):
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
-            try:
+            with translated(self._path):
                 return work(writer)
-            except apsw.Error as error:
-                raise translate(error, self._path) from error
 
         return self._write(translating, durable=False)
 
