@@ -14,6 +14,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import json
 import re
 import sys
 import textwrap
@@ -47,6 +48,7 @@ def pages() -> dict[Path, str]:
     """Each generated page and what must stand in it."""
     made = {
         "cli.md": cli_page,
+        "crash-report.md": crash_report_page,
         "events.md": events_page,
         "inventory.md": inventory_page,
         "python.md": python_page,
@@ -731,7 +733,7 @@ MODULES: Final = {
     "runjournal.engine.callees": ("ModelOptions",),
     "runjournal.journal": ("RunOptions",),
     "runjournal.projections.transcript": ("Message",),
-    "runjournal.testing": ("StoreContract",),
+    "runjournal.testing": ("StoreContract", "crash_points", "World", "WorldEffect", "CrashReport", "CrashFailure"),
 }
 FOLDS: Final = ("status", "steps", "transcript", "memory", "plan", "prompt", "costs", "calls", "approvals", "inbox")
 
@@ -1033,6 +1035,32 @@ def inventory_page() -> Iterator[str]:
         yield f"- **After a crash:** {kind.resumed}."
         yield f"- **What may be lost:** {kind.lost}.\n"
     yield f"The policies: {', '.join(f'*{policy}*' for policy in POLICIES)}. *Commit* is the completion of a step.\n"
+
+
+def crash_report_page() -> Iterator[str]:
+    """What the crash layers found when they last ran whole."""
+    found = json.loads((FOLDER.parent / "crash-report.json").read_text(encoding="utf-8"))
+    made = (
+        f"What `{found['command']}` wrote down, in {found['seconds'] // 60} minutes on {found['cores']} cores: commit "
+        f"`{found['commit']}`, Python {found['python']}, SQLite {found['sqlite']}, {found['kernel']}. What the layers are, and who "
+        "judges: [how the promises are attacked](../explanation/crash-tests.md)."
+    )
+    yield from ["# Crash report", "", made, ""]
+    rows = [
+        (each["layer"], each["what"], f"{each['n']:,}", str(each["violations"]), _counts(each), each.get("skipped", ""))
+        for each in found["layers"]
+    ]
+    yield from table(("layer", "what", "tried", "promises broken", "of these", "skipped"), rows)
+    yield from ["", "Promises that are broken on purpose, to see whether a layer notices:", ""]
+    harmed = [
+        (each["layer"], each["harm"], f"{each['violations']:,} of {each['n']:,}", each["verdict"])
+        for each in found["controls"]
+    ]
+    yield from table(("layer", "what was broken", "noticed in", "verdict"), harmed)
+
+
+def _counts(entry: Mapping[str, Any]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(entry.get("counts", {}).items()))
 
 
 def sql_page() -> Iterator[str]:

@@ -13,7 +13,7 @@ from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
+from runjournal.log.codec import check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
@@ -162,15 +162,14 @@ class Logbook:
             raise InvalidArgument(f"epoch: a whole number from 0, got {epoch!r}"[:120])
         if isinstance(events, Event):
             raise InvalidArgument(f"events: expected a list of events, got one {type(events).__name__}: put it in [ ]")
-        now, items = timestamp(self.clock.now()), list(events)
-        if at is not None and len(at) != len(items):
-            raise InvalidArgument(f"at: expected one time for each of {len(items)} events, got {len(at)}")
-        for place, moment in enumerate(at or ()):
-            TIME.check(moment, f"at[{place}]")
-        times = at if at is not None else [now] * len(items)
-        drafts: list[Draft] = []
-        for event, moment in zip(items, times, strict=True):
-            drafts.append(draft(event, at=moment, by=self.by if by is None else by, step=step))
+        by = self.by if by is None else by
+        if at is None:
+            now = timestamp(self.clock.now())
+            drafts = [draft(event, at=now, by=by, step=step) for event in events]
+        else:
+            items = list(events)
+            _check_times(at, len(items))
+            drafts = [draft(event, at=moment, by=by, step=step) for event, moment in zip(items, at, strict=True)]
         return Batch(run_id, tuple(drafts), expect, epoch)
 
     def append(
@@ -203,6 +202,8 @@ class Logbook:
 
         Raises what `append` raises. If one batch is refused, none is written.
         """
+        if isinstance(batches, Batch):
+            raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
         return self.ownership.appender.append(*batches)
 
     # Reading.
@@ -399,3 +400,10 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # no entry for this uid, as in many containers
         return f"uid{os.getuid()}"
+
+
+def _check_times(at: Sequence[str], count: int) -> None:
+    if len(at) != count:
+        raise InvalidArgument(f"at: expected one time for each of {count} events, got {len(at)}")
+    for place, moment in enumerate(at):
+        TIME.check(moment, f"at[{place}]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
@@ -184,9 +184,10 @@ class RunState:
         """Fold one event in, in place. Raises Unfoldable."""
         event = record.event
         placed = record if not self.offset else record._replace(seq=self.offset + record.seq)
-        for part, handle in _dispatch().get(type(event), ()):
-            handle(self if part is None else part(self), placed, event)
-        if type(event) in _UNFOLDABLE:
+        if (handlers := _dispatch().get(type(event))) is not None:
+            for part, handle in handlers:
+                handle(self if part is None else part(self), placed, event)
+        elif type(event) in _UNFOLDABLE:
             raise unfoldable(record)
         self.run_id, self.seq, self.hash, self.at = record.run_id, record.seq, record.hash, record.at
         if self.status.waits and not self.status.woken and record.type in _WAKING:
@@ -336,7 +337,9 @@ class RunState:
         data: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
         for name in _FOLDS:
             part = getattr(self, name)
-            data[name] = part.dump() if hasattr(part, "dump") else {f.name: getattr(part, f.name) for f in fields(part)}
+            data[name] = (
+                part.dump() if hasattr(part, "dump") else {each: getattr(part, each) for each in part.__slots__}
+            )
         return data
 
     @classmethod

@@ -668,9 +668,7 @@ OURS: Final = (
     Mutant("recover knows no tool of today", "recover", "tool_today(call.tool)", "None", "verdict"),
     Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
-    Mutant(
-        "a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copy.deepcopy(args)", "args"
-    ),
+    Mutant("a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copied(args)", "args"),
     Mutant(
         "a hook that changes its arguments changes the call", "ToolTarget.word", "copy.deepcopy(args)", "args", GAPS
     ),
@@ -1634,8 +1632,15 @@ APPENDS: Final = (
     Mutant(
         "a state that another event has overtaken is kept",
         "Appender._alone",
-        "if made:\n    self.states.drop([made[0].key])\nreturn None",
+        "self.states.drop([key])\nreturn None",
         "return None",
+        "alone",
+    ),
+    Mutant(
+        "an owner's event is judged by what was known before another one",
+        "Appender._alone.decide",
+        "self.states.known(key) is view",
+        "True",
         "alone",
     ),
     Mutant(
@@ -1650,6 +1655,13 @@ APPENDS: Final = (
         "judged",
         "except (AppendRefused, _LongWayError)",
         "except ZeroDivisionError",
+        "alone",
+    ),
+    Mutant(
+        "a step begins out of its order on the short way",
+        "judged",
+        "check_step(head.run_id, draft.event, state)",
+        "pass",
         "alone",
     ),
     Mutant("what isn't to be is folded on the short way", "folded", "check(state, record)", "pass", "alone"),
@@ -1770,6 +1782,41 @@ ERASING: Final = (
     ),
 )
 
+# The kit that crashes agents: each dies in its own tests.
+KIT = "crash_points"
+CRASHES: Final = (
+    Mutant("what happened twice is once", "_twice", "count > expected", "count > expected + 1", KIT),
+    Mutant(
+        "a key for two things is none", "_twice", "under.setdefault(each.key, each.what) != each.what", "False", KIT
+    ),
+    Mutant("what didn't happen isn't lost", "_judged", "found.effects[each] < count", "False", KIT),
+    Mutant("an answer on record may be paid for again", "_paid_twice", "max(1, clean.requests[asked])", "9", KIT),
+    Mutant(
+        "another output is the same",
+        "_judged",
+        "(clean.status, clean.output) != (found.status, found.output)",
+        "False",
+        KIT,
+    ),
+    Mutant("what a provider refuses passes", "_refused", "found is not None", "False", KIT),
+    Mutant("the World does again what has a key", "World.did", "bool(key)", "False", KIT),
+    Mutant(
+        "a question is answered as if nothing had happened",
+        "_Child._answer",
+        "each.id in self.plan.effects",
+        "False",
+        KIT,
+    ),
+    Mutant("a child's children are left", "lived", "os.killpg(pid, signal.SIGKILL)", "pass", KIT),
+    Mutant(
+        "the cancel of a run is one of its asker",
+        "Sender.attempt",
+        "leaving or core.stopped is not None or core.leaving",
+        "leaving",
+        "group",
+    ),
+)
+
 PURGES: Final = (
     Mutant("what was purged is appended to", "Gate.admit", 'status == "purged"', "False", "status"),
     Mutant("anybody appends run.purged", "Appender._checked", "draft.type == PURGED", "False", "purging"),
@@ -1798,4 +1845,4 @@ PURGES: Final = (
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + PURGES
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES

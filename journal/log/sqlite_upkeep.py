@@ -71,6 +71,17 @@ def truncate_wal(connection: apsw.Connection) -> bool:
     return True
 
 
+def truncate_before_close(connection: apsw.Connection) -> None:
+    """Move the whole WAL into the file, unless somebody else has it open, who will do it when it closes it."""
+    try:
+        connection.set_busy_timeout(0)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return
+    except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
 def scrub(noted: Callable[[], str | None], attempt: Callable[[str], bool]) -> bool:
     """Try to empty the WAL until nothing is noted that it may hold; return whether that could be done.
 

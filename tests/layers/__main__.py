@@ -78,7 +78,7 @@ def parts(seed: str, scale: float) -> list[Part]:
 
 CONTROLS: Final[tuple[tuple[str, Layer, int, str], ...]] = (
     ("L1", kills.kills, 40, "acknowledged before the commit"),
-    ("L1", kills.kills, 40, "an effect before its intent"),
+    ("L1", kills.kills, 400, "an effect before its intent"),
     ("L2", errors.errors, 40, "an error of a commit taken for a success"),
     *(
         (layer, run, n, harm)
@@ -187,6 +187,7 @@ def report(
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
         "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        "cores": given.jobs,
         "seconds": round(seconds),
         "layers": [entry.as_json() for entry in entries],
         "controls": noticed,
