@@ -346,7 +346,7 @@ class Logbook:
 
         Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
-        upto = self._place_of(run_id, at)
+        upto = purged.checked_seq(self.store, self.head(run_id), at)
         return folding.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
@@ -357,7 +357,7 @@ class Logbook:
         RunNotFound, InvalidArgument, Unfoldable.
         """
         checkpoints.check_kind(projection)
-        upto = self._place_of(run_id, at)
+        upto = purged.checked_seq(self.store, self.head(run_id), at)
         if issubclass(projection, RunState):
             return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
@@ -366,13 +366,6 @@ class Logbook:
             fold(state, folding.own_records(self.store, run_id), force=force)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
-
-    def _place_of(self, run_id: str, at: int | None) -> int:
-        """Return the seq that a fold goes up to; of a run that was purged, that is its end. Raises Purged."""
-        head = self.head(run_id)
-        if at not in (None, head.head_seq):
-            purged.check_head(self.store, head)
-        return folding.checked_seq(head, at)
 
     def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
         """Take a checkpoint of a projection of the run now; return its seq. Raises RunNotFound, Unfoldable."""

@@ -544,6 +544,10 @@ def test_purge_from_the_shell_asks_first_and_says_what_it_did(tmp_path):
         (["doctor"], ""),
         (["export", "--all"], '"run_id":"s"'),
         (["replay", "r"], ""),
+        (["replay", "r", "--at", "2"], "run t was purged (agent, completed, "),
+        (["show", "r@2"], "run t was purged (agent, completed, "),
+        (["show", "r", "--events"], "(purged)"),
+        (["show", "r", "--events", "-o", "json"], '"data": null'),
         (["db", "rebuild"], ""),
         (["db", "info"], ""),
     ],
@@ -556,7 +560,7 @@ def test_commands_meet_a_purged_run(store, args, expected):
         journal.run(agent, run_id="t", input="Ada")
         journal.append("t", [e.CostRecorded("1.5", "USD", "bill")])
         journal.purge("t", reason="old")
-    args = ["t" if each == "r" else each for each in args]
+    args = ["t" + each[1:] if each in ("r", "r@2") else each for each in args]
     done = shell(store, *args)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.output
     assert expected in done.output

@@ -7,10 +7,22 @@ from runjournal.log.errors import Purged
 from runjournal.log.head import Head
 from runjournal.log.store import Reading
 
+from . import folding
+
 
 def check_there(reading: Reading, run_id: str) -> None:
     """Raise Purged if a run was purged."""
     check_head(reading, reading.head(run_id))
+
+
+def checked_seq(reading: Reading, head: Head, at: int | None) -> int:
+    """Return the seq of an event of a run up to which it can be folded; of a purged run that is the last one.
+
+    None stands for the newest. Raises Purged, and InvalidArgument if the run has no such event.
+    """
+    if at not in (None, head.head_seq):
+        check_head(reading, head)
+    return folding.checked_seq(head, at)
 
 
 def check_base(reading: Reading, first: e.Event) -> None:
