@@ -204,7 +204,7 @@ class Logbook:
         """
         if isinstance(batches, Batch):
             raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
-        return self.ownership.appender.append(*batches)
+        return self.ownership.appender.append(*batches) if batches else []
 
     # Reading.
 

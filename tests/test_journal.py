@@ -106,6 +106,11 @@ def test_sequence_is_dense(run):
     assert list(range(1, 23)) == [record.seq for record in run.events(R)]
 
 
+def test_no_batches(journal):
+    """Who has nothing to append appends nothing."""
+    assert [] == journal.append_all([])
+
+
 @pytest.mark.parametrize("events", [
     [note(), e.MemorySet("k", 2**64)], [note(), e.StepCompleted(7)], [note(), e.MemorySet("", 1)], [],
     [note()] * (append_batch_events_max + 1), [note(), "x"], [note(), e.ToolCompleted("c", 1)],
