@@ -138,7 +138,7 @@ class Sender:
                 return ended
         else:
             ended = yield from self._send(call_id, target, args, attempt, cuttable=cuttable)
-        leaving = core.stopped is not None or core.leaving
+        leaving = self._leaving()
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
             raise ended.cancelled  # nobody is told: it stays open, and is sent again
         if isinstance(ended.error, core.driver.cancellation) and leaving:
@@ -158,7 +158,9 @@ class Sender:
             raise
         except CallEnded:  # a word came in between
             return (yield from self._said_meanwhile(entry, events[-1], ended))
-        late = None if cut or leaving else recorded.cancelled
+        late = (
+            None if cut or self._leaving() else recorded.cancelled
+        )  # the run's end may have come while it was recorded
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
         if cut or late is not None:
@@ -383,12 +385,16 @@ class Sender:
         event, _ = target.completed(call_id, attempt, ended.value, cut=False) if word == "happened" else (None, None)
         self.testify(e.ToolResolved(call_id, attempt, word, getattr(event, "result", None), late=True))
 
+    def _leaving(self) -> bool:
+        """Return whether the run leaves this process: then a cancel is none that the agent was told of."""
+        return self.core.stopped is not None or self.core.leaving
+
     def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
         """Wait for the turn of an end. If its asker is cancelled before, that cancel is what he was told."""
         try:
             yield from self.order.turn(entry, at, call_id)
         except self.core.driver.cancellation:
-            if not (self.core.stopped or self.core.leaving) and at not in entry.cuts:
+            if not self._leaving() and at not in entry.cuts:
                 yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
             self.order.tell(entry, at)
             raise
