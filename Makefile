@@ -9,7 +9,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo check test wheel oldest crash mutants bench bench-peers lint docs requirements clean FORCE
+.PHONY: help demo check test wheel oldest crash crash-report mutants bench bench-peers lint docs requirements clean FORCE
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -33,6 +33,9 @@ oldest: build/oldest.txt  ## The sample on the oldest dependencies that pyprojec
 crash: $(VENV)/dev.stamp  ## Run all but the mutants, with the long crash suite (up to an hour)
 	@HYPOTHESIS_PROFILE=crash $(PYTEST) -n 2 --dist loadgroup --timeout 3600 -m "not mutants" \
 	    --requirements-to=build/requirements-crash.json $(ARGS)
+
+crash-report: $(VENV)/dev.stamp  ## Kills, failing disks, power cuts, tampering; writes docs/crash-report.json
+	@cd tests && ../$(PY) -m layers --report ../docs/crash-report.json $(ARGS)
 
 mutants: $(VENV)/dev.stamp  ## Replace each rule of the engine once; the tests must turn red
 	@$(PYTEST) -n 2 --dist worksteal --timeout 3600 -m "" tests/test_mutants.py $(ARGS)

@@ -540,6 +540,22 @@ def test_byte_flip(seq, place, bits):
     assert counting(audit_run(store, "r"))
 
 
+def test_an_event_that_its_index_has_elsewhere(tmp_path):
+    """A row with another run than its index has is found: whoever reads in the order of the store would miss it."""
+    path = tmp_path / "r.db"
+    with journal_at(path) as journal:
+        for run_id in ("a", "r"):
+            journal.append(run_id, [queued()], expect=0)
+        digest = journal.append("r", [e.NoteAdded("x")])[0].hash
+    data = bytearray(path.read_bytes())
+    place = data.index(b"note.added" + bytes.fromhex(digest)) - 2
+    assert (2, 2) == tuple(data[place : place + 2])  # the run, and the seq
+    data[place] = 34
+    path.write_bytes(data)
+    with journal_at(path) as journal:
+        assert ["positions"] == codes(audit_store(journal.store))
+
+
 @pytest.mark.requirement("R93")
 @given(first=places, length=st.integers(1, 5))
 def test_rows_deleted(first, length):

@@ -784,6 +784,36 @@ def test_io_error_at_a_checkpoint(path, disk):
         assert [1, 2] == [each.seq for each in opened.read("run-1")]
 
 
+def test_io_error_while_closing(path, disk):
+    """If what the WAL holds can't be moved into the file while closing, nobody tries again, and the WAL stays."""
+    with SQLiteStore(path, clock=FakeClock()) as opened:
+        records = append(opened, "run-1", [queued()])
+        disk.main_sync_fails = True
+    disk.main_sync_fails = False
+    assert 0 < Path(f"{path}-wal").stat().st_size
+    with SQLiteStore(path, clock=FakeClock()) as opened:
+        assert records == list(opened.read("run-1"))
+
+
+def test_half_made(path):
+    """What the power leaves of a store that was being made is made anew: its journal says that it was empty."""
+    Path(path).write_bytes(bytes(8192))
+    header = bytes.fromhex("d9d505f920a163d7 00000000 12345678 00000000 00000200 00001000")
+    Path(f"{path}-journal").write_bytes(header.ljust(512, b"\0"))
+    with SQLiteStore(path, clock=FakeClock()) as opened:
+        assert 1 == append(opened, "run-1", [queued()])[0].position
+
+
+def test_half_of_something_else(path):
+    """A file that had pages before isn't taken for a store that was being made."""
+    Path(path).write_bytes(bytes(8192))
+    header = bytes.fromhex("d9d505f920a163d7 00000000 12345678 00000002 00000200 00001000")
+    Path(f"{path}-journal").write_bytes(header.ljust(512, b"\0"))
+    with pytest.raises(NotAStore):
+        SQLiteStore(path, clock=FakeClock())
+    assert bytes(8192) == Path(path).read_bytes()
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_full_disk(path, disk, durable):
     """A full disk is told as such, nothing is written, and it goes on when there is room again."""

@@ -121,7 +121,7 @@ class SQLiteStore(SQLiteWideReads):
         self._heart_lock = RLock()
         self._watch_lock = RLock()
         self._closed = False
-        self._durable: bool | None = True
+        self._durable: bool | None = None
         self._wal_pages = 0
         self._idle: list[apsw.Connection] = []
         self.connections: list[apsw.Connection] = []
@@ -535,9 +535,13 @@ class SQLiteStore(SQLiteWideReads):
             if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
-                with suppress(apsw.Error):  # another process reads or writes: it will do this when it closes
+                try:
                     self._writer.set_busy_timeout(0)
                     self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                except apsw.BusyError:
+                    pass  # another process reads or writes: it will do this when it closes
+                except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
+                    self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._disconnect(self._writer)
         finally:
             self._lock.release()

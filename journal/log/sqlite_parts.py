@@ -24,6 +24,11 @@ _PARTS: Final = (
 )
 _POSITIONS: Final = "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM events"
 _ORPHANS: Final = "SELECT count(*) FROM events WHERE run NOT IN (SELECT run FROM run_keys)"
+_LOST: Final = (
+    "SELECT count(*) FROM events AS one NOT INDEXED WHERE one.position IS NOT "
+    "(SELECT position FROM events AS found WHERE found.run = one.run AND found.seq = one.seq)"
+)
+"""Events that are read as one run's by whoever goes by the index, and as another one's by whoever goes by position."""
 _NUMBERS: Final = "SELECT count(*) FROM runs LEFT JOIN run_keys USING (run_id) WHERE runs.run IS NOT run_keys.run"
 _META: Final = "SELECT count(*) FROM meta WHERE (key, value) IS NOT ('index', 'stale') AND key <> 'scrub'"
 _TAGS_OF_RUNS: Final = (
@@ -92,6 +97,8 @@ def faults(connection: apsw.Connection) -> list[Fault]:
         found.append(Fault("positions", "table events", f"it has {count} events at the positions {first} to {last}"))
     if orphans := connection.execute(_ORPHANS).fetchall()[0][0]:
         found.append(Fault("positions", "table events", f"it has {orphans} events whose run has no number"))
+    if lost := connection.execute(_LOST).fetchall()[0][0]:
+        found.append(Fault("positions", "table events", f"it has {lost} events that its index has elsewhere"))
     if wrong := connection.execute(_NUMBERS).fetchall()[0][0]:
         found.append(Fault("positions", "table runs", f"it has {wrong} rows with another number than their run's"))
     if connection.execute(_META).fetchall()[0][0]:

@@ -29,6 +29,7 @@ APPLICATION_ID: Final = int.from_bytes(b"RunJ", "big")
 ENGINE_MIN: Final = "3.51.3"
 """The first release in which a checkpoint can't make readers and writers skip committed transactions."""
 _MAGIC: Final = b"SQLite format 3\0"
+_JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
 _NETWORK: Final = re.compile(
     r"nfs\d?|cifs|smb\d?|smbfs|ncpfs|afs|9p|ceph|glusterfs|lustre|beegfs|gpfs|ocfs2|gfs2|davfs|vboxsf|prl_fs|virtiofs"
     r"|fuse\.(sshfs|ceph|glusterfs|rclone|s3fs|gcsfuse|goofys|davfs|vmhgfs-fuse|cifs|smb.*|nfs.*|juicefs|mount-s3)"
@@ -41,7 +42,7 @@ _SETTINGS: Final[dict[str, int]] = {
     "secure_delete": 1,  # bytes of a key that SQLite moves are overwritten where they were
     "journal_size_limit": wal_size_limit_bytes,
     "wal_autocheckpoint": 0,  # SQLite's own ignores a failed fsync: the store checkpoints itself
-    "synchronous": 2,
+    "synchronous": 3,  # EXTRA: while a store is made, a rollback journal that is gone must not come back
     **({"fullfsync": 1, "checkpoint_fullfsync": 1} if sys.platform == "darwin" else {}),
 }
 
@@ -163,11 +164,25 @@ def read_header(path: str) -> Header | None:
             file.xClose()
     except apsw.Error as error:
         raise translate(error, path) from error
-    if not head:
+    if not head or _never_committed(path):
         return None
     if len(head) < 100 or not head.startswith(_MAGIC):  # noqa: PLR2004 - the size of the header
         raise NotAStore(f"{path} is not a SQLite database; it was not touched")
     return Header(int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big"))
+
+
+def _never_committed(path: str) -> bool:
+    """Return whether a file is what is left of a store that was being made when the power went.
+
+    The rollback journal beside it then says that the file had no page before: SQLite will empty it. Its header is as
+    in section 3 of SQLite's file format: 8 bytes of magic, and the number of pages before in bytes 16 to 19.
+    """
+    try:
+        with Path(f"{path}-journal").open("rb") as journal:
+            head = journal.read(20)
+    except OSError:
+        return False
+    return head.startswith(_JOURNAL_MAGIC) and head[16:] == bytes(4)
 
 
 def value(connection: apsw.Connection, query: str, *params: Any) -> Any:

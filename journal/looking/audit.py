@@ -10,6 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import orjson
@@ -18,6 +19,7 @@ from runjournal.log import owner
 from runjournal.log.base import ERASED, BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
 from runjournal.log.codec import RUN_ID, digest_of
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, RunNotFound, StoreBusy
+from runjournal.log.events import RunQueued
 from runjournal.log.head import Head
 from runjournal.log.limits import blobs_checked_max
 from runjournal.log.store import BadRow, Checkpoint, Store, all_heads
@@ -31,7 +33,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing import folding
 from runjournal.writing.checkpoints import fold_name, seal, unseal
 
-from .audit_rows import DAMAGE, Damage, IndexRow, beyond, rows
+from .audit_rows import DAMAGE, Damage, IndexRow, Presence, beyond, rows
 from .audit_tables import TableAudit
 from .progress import Progress
 
@@ -54,16 +56,16 @@ class Verification:
 def verify_run(store: Store, run_id: str, *, progress: Progress | None = None) -> Verification:
     """Check sequence, links and head of a run, and report every break. Raises RunNotFound, StoreBusy, StoreClosed."""
     row, head, problems = _heads(store, run_id)
-    chain = ChainAudit(run_id, row)
+    links = ChainAudit(run_id, row)
     for each in rows(store, run_id, head.head_seq if head else None, progress):
         problems += (
-            chain.feed(each.record, each.body) if isinstance(each, IndexRow) else chain.skip(each.seq, each.what)
+            links.feed(each.record, each.body) if isinstance(each, IndexRow) else links.skip(each.seq, each.what)
         )
-    if head is None and not chain.seq and not problems:
+    if head is None and not links.seq and not problems:
         raise RunNotFound(run_id)
-    problems += chain.finish()
+    problems += links.finish()
     problems += _beyond(store, run_id, head)
-    return Verification(run_id, chain.count, chain.hash, problems)
+    return Verification(run_id, links.count, links.hash, problems)
 
 
 def verify_store(store: Store, *, progress: Progress | None = None) -> Iterator[Verification]:
@@ -83,7 +85,8 @@ def verify_store(store: Store, *, progress: Progress | None = None) -> Iterator[
 def _heads(store: Store, run_id: str) -> tuple[Head | None, Head | None, list[Finding]]:
     """Return the run's row as it stands, its head, and what is wrong with the row."""
     try:
-        return store.head_row(run_id), store.head(run_id), []
+        row = store.head_row(run_id)
+        return row, row if row is not None and row.status != "running" else store.head(run_id), []
     except StoreBusy:
         raise
     except DAMAGE as error:
@@ -115,14 +118,14 @@ def audit_run(store: Store, run_id: str, *, progress: Progress | None = None) ->
     `progress` is told now and then how many events have been read, and of how many. Raises RunNotFound, StoreBusy,
     StoreClosed.
     """
-    return _Pass(store, run_id, set()).run(progress)
+    return _Pass(store, run_id, set(), Presence(), progress).run()
 
 
-def _base(store: Store, run_id: str) -> RunState | None:
+def _base(store: Store, first: IndexRow | Damage | None) -> RunState | None:
     """Return what a linked run begins with; None if it begins with nothing, or its base can't be folded."""
+    queued = first.record.event if isinstance(first, IndexRow) else None
     try:
-        queued = folding.first(store, run_id)
-        return None if queued is None or queued.base is None else folding.begin(store, queued)
+        return folding.begin(store, queued) if isinstance(queued, RunQueued) and queued.base is not None else None
     except StoreBusy:
         raise
     except (JournalError, UnicodeError):
@@ -130,25 +133,31 @@ def _base(store: Store, run_id: str) -> RunState | None:
 
 
 class _Pass:
-    """One pass over a run; `digests` collects what its events refer to."""
+    """One pass over a run; `digests` collects what its events refer to, `presence` says where it has rows."""
 
-    def __init__(self, store: Store, run_id: str, digests: set[bytes]) -> None:
+    def __init__(
+        self, store: Store, run_id: str, digests: set[bytes], presence: Presence, progress: Progress | None = None
+    ) -> None:
         self.store = store
         self.run_id = run_id
         self.digests = digests
+        self.presence = presence
         row, self.head, self.problems = _heads(store, run_id)
+        coming = rows(store, run_id, self.head.head_seq if self.head else None, progress)
+        first = next(coming, None)
+        self.rows = coming if first is None else chain([first], coming)
         args_at = folding.args_reader(store, store, run_id)
-        self.audit = RunAudit(run_id, row, args_at=args_at, state=_base(store, run_id))
-        self.tables = TableAudit(store, run_id, self.head)
+        self.audit = RunAudit(run_id, row, args_at=args_at, state=_base(store, first))
+        self.tables = TableAudit(store, run_id, self.head, presence)
         self.snapshots: set[int] = set()
         self.blobs: OrderedDict[str, bool] = OrderedDict()
 
-    def run(self, progress: Progress | None) -> Iterator[Finding]:
+    def run(self) -> Iterator[Finding]:
         """Yield all findings, as they are met."""
         head = self.head
         yield from self.problems
         yield from self._list_snapshots()
-        for each in rows(self.store, self.run_id, head.head_seq if head else None, progress):
+        for each in self.rows:
             if isinstance(each, Damage):
                 yield from self.audit.skip(each.seq, each.what)
             else:
@@ -235,6 +244,8 @@ class _Pass:
     # Checkpoints.
 
     def _list_snapshots(self) -> Iterator[Finding]:
+        if not self.presence.may_have("checkpoints", self.run_id):
+            return
         try:
             self.snapshots = {each.seq for each in self.store.checkpoints(self.run_id)}
         except StoreBusy:
@@ -300,17 +311,17 @@ def audit_store(store: Store, *, progress: Progress | None = None) -> Iterator[F
     ids, problems = _run_ids(store)
     yield from problems
     digests: set[bytes] = set()
+    presence, known = Presence(), set(ids)
+    strays = [each for table in INDEX for each in _strays(store, table, known, presence)]
+    strays += _stray_checkpoints(store, known, presence)
     done, total = 0, store.last_position()
     for run_id in ids:
-        each = _Pass(store, run_id, digests)
-        yield from each.run(None)
+        each = _Pass(store, run_id, digests, presence)
+        yield from each.run()
         done += each.audit.chain.count
         if progress is not None:
             progress(done, max(done, total))
-    known = set(ids)
-    for table in INDEX:
-        yield from _strays(store, table, known)
-    yield from _stray_checkpoints(store, known)
+    yield from strays
     yield from _unused(store, digests)
     yield from store_faults(store)
 
@@ -331,9 +342,9 @@ def store_faults(store: Store) -> Iterator[Finding]:
         yield finding("row_unreadable", "", None, what, "runjournal doctor")
 
 
-def _stray_checkpoints(store: Store, known: set[str]) -> Iterator[Finding]:
+def _stray_checkpoints(store: Store, known: set[str], presence: Presence) -> Iterator[Finding]:
     try:
-        for run_id in store.checkpoint_runs():
+        for run_id in presence.noted("checkpoints", store.checkpoint_runs()):
             if run_id not in known and store.head(run_id) is None:
                 what = "table checkpoints: a row is of a run that isn't in the store"
                 yield finding("checkpoint_orphan", run_id, None, what, command("checkpoint prune", run_id))
@@ -344,11 +355,11 @@ def _stray_checkpoints(store: Store, known: set[str]) -> Iterator[Finding]:
         yield finding("row_unreadable", "", None, what, "runjournal doctor")
 
 
-def _strays(store: Store, table: str, known: set[str]) -> Iterator[Finding]:
-    """Yield rows of runs that aren't there; a run that began meanwhile is there."""
+def _strays(store: Store, table: str, known: set[str], presence: Presence) -> Iterator[Finding]:
+    """Yield rows of runs that aren't there; a run that began meanwhile is there. Note which runs have rows."""
+    place = INDEX[table].run_place
     try:
-        for row in store.index_rows(table):
-            run_id = row[INDEX[table].run_place]
+        for run_id in presence.noted(table, (row[place] for row in store.index_rows(table))):
             if run_id not in known and store.head(run_id) is None:
                 what = f"table {table}: a row is of a run that isn't in the store"
                 if table in DERIVED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from runjournal.log.base import RecordedEvent, UnreadableEvent
@@ -31,6 +31,28 @@ class Damage(NamedTuple):
 
     seq: int
     what: str
+
+
+class Presence:
+    """Which runs the tables have rows of, noted once before the runs are looked at: most have none in most tables.
+
+    Rows that come later are told of by their events.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, set[str]] = {}
+
+    def noted(self, table: str, run_ids: Iterable[str]) -> Iterator[str]:
+        """Yield the same run ids, and note them; a table counts as noted once all of it is read."""
+        found = set[str]()
+        for run_id in run_ids:
+            found.add(run_id)
+            yield run_id
+        self._found[table] = found
+
+    def may_have(self, table: str, run_id: str) -> bool:
+        """Return whether the table may have rows of a run."""
+        return table not in self._found or run_id in self._found[table]
 
 
 def rows(store: Store, run_id: str, upto: int | None, progress: Progress | None = None) -> Iterator[IndexRow | Damage]:

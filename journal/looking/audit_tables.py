@@ -27,7 +27,7 @@ from runjournal.projections.shell import command, show_calls, show_events
 from runjournal.writing import folding
 from runjournal.writing.checkpoints import hash_at
 
-from .audit_rows import DAMAGE
+from .audit_rows import DAMAGE, Presence
 
 _PRESENT: Final = ("lease_until", "heartbeat_at", "wake_at")
 """Columns that don't follow from the events alone: only whether they hold something does."""
@@ -50,11 +50,13 @@ class Tally:
 class TableAudit:
     """Compare the tables with the events of a run. It is told of each event and its rows, in order; `finish` compares.
 
-    A run that lives in another store (`elsewhere`) has no effects, unknown calls and line in this one.
+    `presence` says which tables it may have rows in. A run that lives in another store (`elsewhere`) has no effects,
+    unknown calls and line in this one.
     """
 
-    def __init__(self, store: Store, run_id: str, head: Head | None) -> None:
+    def __init__(self, store: Store, run_id: str, head: Head | None, presence: Presence) -> None:
         self.store = store
+        self._presence = presence
         self.run_id = run_id
         self.head = head
         self._last = head.head_seq if head else 0
@@ -89,7 +91,7 @@ class TableAudit:
         if head is None or not audit.folding:
             return
         yield from self._guarded("runs", self._check_row(head, audit.derived.head))
-        if self._still(head):
+        if (self._ends.count or self._may_have("step_ends")) and self._still(head):
             yield from self._guarded("step_ends", self._check_step_ends())
         yield from self._guarded("secrets", self._check_keys(audit.derived.state.status.private))
         if self._misnoted:
@@ -102,10 +104,14 @@ class TableAudit:
         else:
             yield from self._guarded("effects", self._check_effects())
             yield from self._guarded("lines", self._check_line(audit.derived))
-            if self._still(head):
+            inherited = audit.state.status.base is not None and bool(audit.state.calls.unresolved())
+            if (self._unknown or inherited or self._may_have("unknowns")) and self._still(head):
                 yield from self._guarded("unknowns", self._check_unknowns())
                 yield from self._guarded("unknowns", self._check_inherited(audit))
         yield from self._guarded("runs", self._check_links(audit))
+
+    def _may_have(self, table: str) -> bool:
+        return self._presence.may_have(table, self.run_id)
 
     def _guarded(self, table: str, check: Iterator[Finding]) -> Iterator[Finding]:
         try:
@@ -159,6 +165,8 @@ class TableAudit:
             yield finding("duplicate_effect", self.run_id, seq, what, show_calls(self.run_id))
 
     def _check_effects(self) -> Iterator[Finding]:
+        if not self._effects and not self._may_have("effects"):
+            return
         mine = [0, 0]
         for row in self.store.index_rows("effects", self.run_id):
             mine[Effect._make(row).seq > self._last] += 1

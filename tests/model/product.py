@@ -213,6 +213,10 @@ class Store:
         self.inner.power_cut()
         self._log, self._sorted = {}, {}
 
+    def move(self, inner: Any) -> None:
+        """Go on with another store, which holds the same."""
+        self.inner, self.reader = inner, Product_(inner, process=process(0))
+
     @property
     def order(self) -> range:
         return range(self.inner.last_position())
