@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -343,7 +344,7 @@ def test_who_has_the_floor_and_is_gone() -> None:
         waits = asyncio.create_task(take(give=True))
         await asyncio.sleep(0)
         ground.give()
-        await asyncio.wait_for(waits, 10)
+        assert {waits} == (await asyncio.wait([waits], timeout=10))[0]
 
     asyncio.run(main())
 
@@ -399,20 +400,46 @@ def test_a_lock_that_an_interrupt_leaves_at_its_edge(code: Any, other: bool, tmp
 
 def test_an_interrupt_while_a_run_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that claims it is waited for, so that what it did is given back."""
-    begun, go_on = threading.Event(), threading.Event()
-    claim = Runner.claim
+    begun, claimed, claim, unbroken = threading.Event(), list[Any](), Runner.claim, tasks.unbroken
+
+    async def struck(waiter: Any) -> Any:
+        if begun.wait(0.05):
+            raise KeyboardInterrupt
+        return await unbroken(waiter)
 
     def slow(*args: Any, **how: Any) -> Any:
         begun.set()
-        go_on.wait(0.2)
-        return claim(*args, **how)
+        time.sleep(0.1)
+        claimed.append(claim(*args, **how))
+        return claimed[0]
 
     with opened(tmp_path) as journal, monkeypatch.context() as patched:
         patched.setattr(Runner, "claim", slow)
-        once(patched, tasks, "unbroken", begun.is_set)
+        patched.setattr(tasks, "unbroken", struck)
         with pytest.raises(KeyboardInterrupt):
             asyncio.run(journal.run_async(soon, run_id="r"))
-        assert "queued" == journal.head("r").status
+        assert (1, "queued") == (len(claimed), journal.head("r").status)
+
+
+def test_a_caller_that_is_cancelled_while_an_end_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no cancel that the agent was told of: nothing of it is on record, and the next life waits for none."""
+    submit, callers = Runner.submit, list[Any]()
+
+    def cancelling(runner: Any, run_id: str, epoch: int, events: Any, told: Any) -> bool:
+        if callers and not callable(events) and "tool.completed" == events[0].TYPE:
+            callers.pop().cancel()
+        return submit(runner, run_id, epoch, events, told)
+
+    async def main(journal: AsyncJournal) -> None:
+        callers.append(asyncio.create_task(journal.run_async(soon, run_id="r")))
+        with pytest.raises(asyncio.CancelledError):
+            await callers[0]
+
+    monkeypatch.setattr(Runner, "submit", cancelling)
+    with opened(tmp_path) as journal:
+        asyncio.run(main(journal))
+        types = [record.type for record in journal.events("r")]
+        assert ("run.requeued", False) == (types[-1], "note.added" in types)
 
 
 @pytest.mark.crash

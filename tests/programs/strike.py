@@ -167,9 +167,9 @@ def places(frame: FrameType | None) -> list[str]:
 
 def an_interrupt_for_somebody(delay_s: float, rng: random.Random, where: list[str]) -> None:
     """Raise KeyboardInterrupt in a random thread that is at work for a run."""
-    # A thread that it meets before its first line dies in the standard library's own code, and `Thread.start`, whoever
-    # called it, waits for ever: no public way to begin a thread can tell. So no thread may end, and its ident be that of
-    # a new one, between the look and the throw.
+    # A thread that it meets before its first line dies in the standard library's own code, and `Thread.start` waits for
+    # ever, whoever called it: no public way to begin one can tell. So no thread may end, and its ident be that of a
+    # new one, between the look and the throw.
     time.sleep(delay_s)
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1.0)
