@@ -78,7 +78,7 @@ class Floor:
         return True
 
     def _look(self) -> None:
-        """Give it on if an interrupt has ended who has it, or who gave it on, in the middle of that."""
+        """Pass it on if an interrupt has ended who has it, or the passing on itself."""
         if self.holder is None or self.holder.done() or (self._line and self._line[0][0] is self.holder):
             self._pass_on()
 
