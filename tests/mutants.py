@@ -1589,8 +1589,8 @@ KEPT: Final = (
     Mutant(
         "an append that an interrupt has left is made twice",
         "GroupCommit._alone.decide",
-        "work.stands(tx)",
-        "False",
+        "waiting.unsure and",
+        "False and",
         "interrupted_threads",
     ),
 )

@@ -9,7 +9,7 @@ transaction with it: then each of them has one of its own. What a failed commit 
 to those behind it in the line that append to the same runs.
 
 An interrupt of the committer is nobody's own, and nobody hears of it: this thread, or the next one, looks which of
-those that weren't told are in the log, and gives each of the others a transaction of its own.
+those that weren't told are in the log, and commits each of the others by itself.
 """
 
 from __future__ import annotations
