@@ -65,6 +65,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Keep": {
         "export": ("transfer:export", "Write runs out, to be imported elsewhere with the same hashes."),
         "erase": ("erase:erase", "Make what private runs were told and have said unreadable, for ever."),
+        "purge": ("purge:purge", "Take lines of runs that have ended away for ever; what they came to stays."),
         "db": ("db:db", "The store itself: info, backup, vacuum, rebuild, migrate."),
         "checkpoint": ("checkpoint:checkpoint", "Checkpoints of folded state: list, show, prune."),
         "schema": ("schema:schema", "Print the JSON Schema of the event types."),

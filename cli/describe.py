@@ -11,6 +11,7 @@ from runjournal.log.base import (
     BlobRef,
     Event,
     NewerEvent,
+    PurgedEvent,
     RecordedEvent,
     UnknownEvent,
     UnreadableEvent,
@@ -51,6 +52,8 @@ def _plain(happened: Event) -> str:
     match happened:
         case UnknownEvent() | NewerEvent():
             return f"version {happened.v}, not known to this runjournal: {value(happened.data)}"
+        case PurgedEvent():
+            return "(purged)"
         case UnreadableEvent():
             return f"unreadable: {happened.reason} ({len(happened.body)} bytes)"
         case _:
@@ -96,6 +99,7 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
         "for " + ", ".join(f"{each['kind']} {each['id']}" for each in v.for_) + (f": {v.why}" if v.why else "")
     ),
     e.RunRetryScheduled: lambda v: f"attempt {v.attempt} due {v.due_at}: {error(v.error)}",
+    e.RunPurged: lambda v: f"{v.status}, {plural(v.events, 'event')}, for: {v.reason}",
     e.RunCompleted: lambda v: value(v.output),
     e.RunFailed: lambda v: f"{v.cause}: {error(v.error)}",
     e.StepStarted: _step_started,

@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 def erase(app: App, run: str, *, whole_line: bool, yes: bool, act: Act) -> int:
     """Erase the private values of a run that has ended; names, times, costs and the log's hashes stay."""
     from runjournal.erasing import plan
+    from runjournal.relations import Relations
 
     if not act.reason:
         raise click.UsageError("expected --reason TEXT: it stays in the log, beside what is gone")
     with acting(app, act) as desk:
         run_id = desk.run_id(run)
-        planned = plan(desk.journal.store, run_id, line=whole_line)
+        planned = plan(desk.journal.store, run_id, Relations(desk.journal.store), line=whole_line)
         if act.dry_run:
             return _told(app, planned, f"would erase {plural(len(planned.run_ids), 'run')}", dry_run=True)
         if planned.run_ids and not yes:

@@ -31,13 +31,15 @@ def event_row(record: RecordedEvent, *, full: bool = False) -> tuple[object, ...
 
 def event_json(record: RecordedEvent) -> dict[str, Any]:
     """An event as JSON, as it is stored; what is held out of line by reference, unless it was put in place."""
-    from runjournal.log.base import NewerEvent, UnknownEvent, UnreadableEvent, data_of
+    from runjournal.log.base import NewerEvent, PurgedEvent, UnknownEvent, UnreadableEvent, data_of
     from runjournal.projections.status import reference
 
     event = record.event
     match event:
         case UnknownEvent() | NewerEvent():
             data: Any = event.data
+        case PurgedEvent():
+            data = None
         case UnreadableEvent():
             data = {"unreadable": event.reason, "body_bytes": len(event.body)}
         case _:

@@ -37,6 +37,7 @@ STATUS_STYLES: Final = {
     "completed": "good",
     "failed": "bad",
     "cancelled": "dim",
+    "purged": "dim",
     "running": "busy",
     "waiting": "warn",
     "scheduled_retry": "warn",

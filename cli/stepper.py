@@ -13,7 +13,7 @@ from runjournal.logbook import Logbook
 from runjournal.looking.progress import Progress, told
 from runjournal.looking.states import state_as_json
 from runjournal.projections.state import RunState, dump_bytes
-from runjournal.writing import checkpoints, folding
+from runjournal.writing import checkpoints, folding, purged
 
 
 class Position(NamedTuple):
@@ -42,7 +42,7 @@ class Stepper:
 
     def go(self, seq: int, progress: Progress | None = None) -> Position:
         """Go to an event. Raises InvalidArgument (no such seq), CorruptLog, Unfoldable: then the place stays."""
-        folding.checked_seq(self._journal.head(self._run_id), seq)
+        purged.checked_seq(self._journal.store, self._journal.head(self._run_id), seq)
         state = self._folded(self._copied(seq - 1), seq - 1, progress)
         before = _snapshot(state)
         record = next(folding.chained(self._journal.store, self._run_id, seq - 1, seq, state.hash))
@@ -53,7 +53,7 @@ class Stepper:
 
     def at(self, seq: int, progress: Progress | None = None) -> dict[str, Any]:
         """Return the state after another event, as JSON; the place stays."""
-        folding.checked_seq(self._journal.head(self._run_id), seq)
+        purged.checked_seq(self._journal.store, self._journal.head(self._run_id), seq)
         return _snapshot(self._folded(self._copied(seq), seq, progress))
 
     def _copied(self, upto: int) -> RunState:

@@ -100,13 +100,15 @@ def _reported(found: FileReport, report: Report, number: int, total: int) -> lis
     if not found.runs:
         return [_object(None, found.path, 0) | missing | error]
     return [
-        _object(each.run_id, each.path, each.events_added) | ({} if place else missing) | error
+        _object(each.run_id, each.path, each.events_added, each.left_out) | ({} if place else missing) | error
         for place, each in enumerate(found.runs)
     ]
 
 
-def _object(run_id: str | None, path: str, events_added: int) -> dict[str, Any]:
-    return {"run_id": run_id, "path": path, "events_added": events_added, "quarantined": [], "torn": []}
+def _object(run_id: str | None, path: str, events_added: int, left_out: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"run_id": run_id, "path": path, "events_added": events_added}
+    found |= {"quarantined": [], "torn": []}
+    return found if left_out is None else found | {"left_out": left_out}
 
 
 def _row(row: dict[str, Any]) -> tuple[object, ...]:
@@ -143,6 +145,9 @@ class _Outcome:
         self.failed += found.error is not None
         if found.error or not found.runs:
             self._say(f"{line(found.path)}: {line(found.error or _NOTHING)}")
+        for run in found.runs:
+            if run.left_out is not None:
+                self._say(f"run {line(run.run_id)} is left out: {run.left_out}")
         for each in found.quarantined:
             self._say(f"{line(found.path)}:{each.line}: {line(each.cause)}")
         self.untold += found.quarantined_count - len(found.quarantined)
@@ -206,8 +211,11 @@ def jsonl(app: App, path: str) -> int:
             file.seek(0)
         with app.open(create=True) as journal:
             added = import_jsonl(journal, _counted(lines_of(file), report), path).runs
-    rows = [_object(each.run_id, each.path, each.events_added) for each in added]
+    rows = [_object(each.run_id, each.path, each.events_added, each.left_out) for each in added]
     records(app, rows, _COLUMNS[:2], lambda row: _row(row)[:2], lambda row: row)
+    for each in added:
+        if each.left_out is not None:
+            app.say(f"run {line(each.run_id)} is left out: {each.left_out}")
     app.say(f"{plural(sum(each.events_added for each in added), 'event')} added; next: runjournal verify")
     return exits.OK if added else exits.FAILED
 
@@ -256,9 +264,11 @@ def export(app: App, runs: tuple[str, ...], *, every: bool, to: str | None) -> i
     if bool(runs) == every:
         raise click.UsageError("expected one or more RUNs, or --all" + (", got both" if every else ""))
     with app.open() as journal, progress("exporting") as report:
-        chosen = (
-            sorted(head.run_id for head in journal.runs()) if every else [run_id_of(journal, each) for each in runs]
-        )
+        heads = list(journal.runs()) if every else []
+        left = [head.run_id for head in heads if head.status != "purged"]
+        chosen = sorted(left) if every else [run_id_of(journal, each) for each in runs]
+        if len(left) < len(heads):
+            app.say(f"{plural(len(heads) - len(left), 'run')} left out: of a run that was purged nothing is exported")
         lines = (escape_json(each.decode()) for each in _counted(export_runs(journal, dict.fromkeys(chosen)), report))
         if to is None:
             emit(app, (each.removesuffix("\n") for each in lines))

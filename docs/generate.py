@@ -14,6 +14,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import json
 import re
 import sys
 import textwrap
@@ -47,6 +48,7 @@ def pages() -> dict[Path, str]:
     """Each generated page and what must stand in it."""
     made = {
         "cli.md": cli_page,
+        "crash-report.md": crash_report_page,
         "events.md": events_page,
         "inventory.md": inventory_page,
         "python.md": python_page,
@@ -253,6 +255,7 @@ CONDITIONS: Final = {
     "step.failed": "By anyone but the owner only with `left`, and while a step is open.",
     "run.waiting": "Without the owner only for `recoveries`, and from `queued`.",
     "run.failed": "Without the owner only with a cause that needs none: from `queued` as `expired` or `budget`, from `waiting` as `expired`.",
+    "run.purged": "Only `Journal.purge` appends it, and empties the events before it in the same commit.",
     "run.cancelled": "A running run is cancelled by its owner, or once it was requeued because its owner is gone.",
     "step.started": "Not after a cancel was requested. One step at a time.",
     "model.started": "Attempts count from 1. Not after a cancel of mode `now` was requested.",
@@ -398,6 +401,16 @@ MEANINGS: Final = {
     "wait_id": "the wait that took them",
     "child_run_id": "the other run",
     "child.finished.status": "how it ended",
+    "run.purged.status": "where the run stood",
+    "run.purged.scope": "its scope, which nobody takes again",
+    "queued_at": "when it began",
+    "started_at": "when it was first claimed",
+    "ended_at": "when it ended",
+    "events": "how many events stand before this one",
+    "head_hash": "the hash of the last of them: whoever has a backup can show that it is the run",
+    "hashes": "SHA-256 over the types and hashes of all of them",
+    "lines": "what models told of tokens: by model and outcome, as `state.costs.lines`",
+    "money": "what it has cost: by currency and source, as `state.costs.money`",
     "status": "the new status",
     "tasks": "all of them",
     "task_id": "the task",
@@ -562,22 +575,23 @@ def admitted(cls: type[Event], status: str, *, by: str, epoch: int, gone: bool) 
     return False
 
 
+ASKED: Final = tuple(status for status in STATUSES if status != "purged")
+
+
 def who(cls: type[Event]) -> str:
     """Who may append a type, and in which statuses, as the gate answers."""
     begin = {"w": "anyone, as the first event", "import:x": "an importer, as the first event"}
     parts = [text for by, text in begin.items() if admitted(cls, "new", by=by, epoch=0, gone=True)]
     if admitted(cls, "running", by="w", epoch=1, gone=False):
         parts.append("the owner")
-    open_to = [
-        status for status in STATUSES if status != "running" and admitted(cls, status, by="w", epoch=0, gone=True)
-    ]
+    open_to = [status for status in ASKED if status != "running" and admitted(cls, status, by="w", epoch=0, gone=True)]
     if admitted(cls, "running", by="w", epoch=0, gone=False):
         open_to.insert(1, "running")
     elif admitted(cls, "running", by="w", epoch=0, gone=True):
         open_to.insert(1, "running, its owner gone")
-    if len(open_to) == len(STATUSES) and "running" in open_to:
+    if len(open_to) == len(ASKED) and "running" in open_to:
         return "anyone, at any time"
-    if (live := set(STATUSES) - TERMINAL - UNOWNED) <= set(open_to):
+    if (live := set(ASKED) - TERMINAL - UNOWNED) <= set(open_to):
         parts.append("anyone, until the run has ended")
         open_to = [each for each in open_to if each not in live | UNOWNED]
     if open_to:
@@ -650,6 +664,7 @@ def events_page() -> Iterator[str]:
     yield from [
         "*May be appended by* is what the guarded append answers, asked for every status. An event that isn't let through",
         "raises an `AppendRefused` and writes nothing. The owner is whoever holds the lease and passes the epoch of its claim.",
+        "Behind `run.purged` nobody appends anything.",
         "",
     ]
     yield from ["| type | what happened | durable |", "|---|---|---|"]
@@ -670,7 +685,8 @@ def events_page() -> Iterator[str]:
     ]
     yield from [
         "A type under `x.` that isn't registered where it is read comes back as `UnknownEvent`: it is kept, shown and verified,",
-        "and no fold sees anything in it. Any other type that isn't known is `NewerEvent`, and folds stop there.",
+        "and no fold sees anything in it. Any other type that isn't known is `NewerEvent`, and folds stop there. An event of a",
+        "run that was [purged](../how-to/purge.md), whatever its type, comes back as `PurgedEvent`: its body is empty.",
         "",
     ]
     yield from ["## Shapes", ""]
@@ -709,13 +725,15 @@ MODULES: Final = {
     "runjournal.importers.transfer": ("import_claude_code", "import_jsonl", "export_runs"),
     "runjournal.importers.claude_code": ("discover",),
     "runjournal.looking.audit": ("audit_run", "audit_store", "verify_run", "verify_store", "Finding", "Verification"),
-    "runjournal.log.base": ("upcaster", "BlobRef", "UnknownEvent", "NewerEvent", "UnreadableEvent"),
+    "runjournal.log.base": ("upcaster", "BlobRef", "UnknownEvent", "NewerEvent", "UnreadableEvent", "PurgedEvent"),
     "runjournal.log.head": ("Head",),
+    "runjournal.erasing": ("Erasure",),
+    "runjournal.purging": ("Purge",),
     "runjournal.engine.context": ("StateView", "PlanView", "MemoryView"),
     "runjournal.engine.callees": ("ModelOptions",),
     "runjournal.journal": ("RunOptions",),
     "runjournal.projections.transcript": ("Message",),
-    "runjournal.testing": ("StoreContract",),
+    "runjournal.testing": ("StoreContract", "crash_points", "World", "WorldEffect", "CrashReport", "CrashFailure"),
 }
 FOLDS: Final = ("status", "steps", "transcript", "memory", "plan", "prompt", "costs", "calls", "approvals", "inbox")
 
@@ -909,12 +927,12 @@ def _folds() -> Iterator[str]:
 TABLES: Final = {
     "log": "A view: one row an event, with the run's id and the parts of the body. This is what stays; the tables are ours.",
     "run_keys": "The number of each run, by which its events are kept. Immutable, and never used again.",
-    "events": "The log. Immutable: triggers refuse UPDATE, DELETE, REPLACE, and an INSERT anywhere but behind the last event.",
-    "blobs": "Values over the inline bound, by their SHA-256.",
+    "events": "The log. Immutable: triggers refuse UPDATE, DELETE, REPLACE, and an INSERT anywhere but behind the last event. The one UPDATE that is let through empties a body of a run whose last event is `run.purged`.",
+    "blobs": "Values over the inline bound, by their SHA-256. One that was purged is empty.",
     "runs": "One row a run: its head, and what a listing needs.",
     "secrets": "The keys of private runs, of their checkpoints and lines. Erased by overwriting, never deleted.",
     "imports": "Of imported runs: where they came from, and how much was taken.",
-    "effects": "One row for each tool call that happened and isn't idempotent. Insert-only.",
+    "effects": "One row for each tool call that happened and isn't idempotent. Insert-only, until their run is purged.",
     "unknowns": "Calls that may have happened, and of which nobody knows.",
     "lines": "The newest run of each line of retries and restarts.",
     "step_ends": "How each attempt of a step ended.",
@@ -927,7 +945,7 @@ COLUMNS: Final = {
     "position": "the place of the event in the store, rising, gaps possible",
     "seq": "the seq of the event in its run",
     "type": "the type of the event, as in events.md",
-    "body": "the exact bytes that were hashed",
+    "body": "the exact bytes that were hashed; none, in a run that was purged",
     "hash": "its SHA-256, over the hash before it too",
     "run": "the number of the run",
     "at": "when it was appended, UTC text",
@@ -941,7 +959,7 @@ COLUMNS: Final = {
     "scope": "what effects dedupe in: the first run of a line",
     "key": "the call id, which is the idempotency key",
     "sha256": "of what was taken",
-    "runs.status": "queued, running, waiting, scheduled_retry, completed, failed, cancelled or imported",
+    "runs.status": "queued, running, waiting, scheduled_retry, completed, failed, cancelled, imported, open or purged",
     "runs.kind": "what sort of run it is",
     "runs.title": "for people",
     "runs.tags": "a JSON object",
@@ -1017,6 +1035,32 @@ def inventory_page() -> Iterator[str]:
         yield f"- **After a crash:** {kind.resumed}."
         yield f"- **What may be lost:** {kind.lost}.\n"
     yield f"The policies: {', '.join(f'*{policy}*' for policy in POLICIES)}. *Commit* is the completion of a step.\n"
+
+
+def crash_report_page() -> Iterator[str]:
+    """What the crash layers found when they last ran whole."""
+    found = json.loads((FOLDER.parent / "crash-report.json").read_text(encoding="utf-8"))
+    made = (
+        f"What `{found['command']}` wrote down, in {found['seconds'] // 60} minutes on {found['cores']} cores: commit "
+        f"`{found['commit']}`, Python {found['python']}, SQLite {found['sqlite']}, {found['kernel']}. What the layers are, and who "
+        "judges: [how the promises are attacked](../explanation/crash-tests.md)."
+    )
+    yield from ["# Crash report", "", made, ""]
+    rows = [
+        (each["layer"], each["what"], f"{each['n']:,}", str(each["violations"]), _counts(each), each.get("skipped", ""))
+        for each in found["layers"]
+    ]
+    yield from table(("layer", "what", "tried", "promises broken", "of these", "skipped"), rows)
+    yield from ["", "Promises that are broken on purpose, to see whether a layer notices:", ""]
+    harmed = [
+        (each["layer"], each["harm"], f"{each['violations']:,} of {each['n']:,}", each["verdict"])
+        for each in found["controls"]
+    ]
+    yield from table(("layer", "what was broken", "noticed in", "verdict"), harmed)
+
+
+def _counts(entry: Mapping[str, Any]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(entry.get("counts", {}).items()))
 
 
 def sql_page() -> Iterator[str]:

@@ -12,7 +12,7 @@ from runjournal.engine import failures as f
 from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
-from runjournal.writing import keys
+from runjournal.writing import keys, purged
 from runjournal.writing.appender import Batch
 
 from . import naming
@@ -77,6 +77,7 @@ class AsyncJournal(Journal):
     async def check_async(self, agent: AsyncAgent, run_id: str) -> CodeCheck:
         """Return whether today's code of an asyncio agent can go on with a run; see `Journal.check`."""
         keys.check_there(self.store, naming.stem(run_id), "what the agent was told")
+        purged.check_there(self.store, naming.stem(run_id))
         return await AsyncCodeChecker(self, agent, check_run(self, run_id)).check_async()
 
 

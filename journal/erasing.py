@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from runjournal.log import events as e
@@ -11,10 +11,12 @@ from runjournal.log.codec import check_run_id, tellable
 from runjournal.log.errors import InvalidArgument, NotAllowed, RunNotFound
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.store import Reading, Transaction
+from runjournal.writing import purged
 from runjournal.writing.appender import Batch
 
 from . import naming
 from .logbook import Logbook
+from .relations import Relations
 
 
 class Erasure(NamedTuple):
@@ -46,9 +48,11 @@ def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Eras
     See `Journal.erase`.
     """
     planned: list[ErasurePlan] = []
+    relations = Relations(log.store)
 
     def make(tx: Transaction) -> Iterable[Batch]:
-        planned.append(plan(tx, run_id, line=line))
+        relations.catch_up(tx)
+        planned.append(plan(tx, run_id, relations, line=line))
         overwrite(tx, planned[0])
         return [log.batch(each, [e.RunErased(tellable(reason))], expect=None) for each in planned[0].run_ids]
 
@@ -60,16 +64,19 @@ def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Eras
     return Erasure(*planned[0], pending=not log.store.scrub())
 
 
-def plan(reading: Reading, run_id: str, *, line: bool = False) -> ErasurePlan:
-    """Return what an erasure takes. Raises RunNotFound, InvalidArgument for a run that isn't private, NotAllowed."""
+def plan(reading: Reading, run_id: str, relations: Relations, *, line: bool = False) -> ErasurePlan:
+    """Return what an erasure takes.
+
+    Raises RunNotFound, InvalidArgument for a run that isn't private, NotAllowed, Purged.
+    """
     head = reading.head(check_run_id(run_id))
     if head is None:
         raise RunNotFound(run_id)
-    before = {each: _before(reading, each) for each in reading.born()}
+    purged.check_head(reading, head)
     chosen = {run_id}
     if line:
         chosen.update(naming.members(reading, reading.newest(head.scope) or run_id))
-    below, going_on = _below(before, chosen), _below({each: found[:1] for each, found in before.items()}, chosen)
+    below, going_on = relations.come_of(chosen), relations.going_on(chosen)
     if line:
         chosen |= below
         below, going_on = set[str](), set[str]()
@@ -98,21 +105,6 @@ def overwrite(tx: Transaction, planned: ErasurePlan) -> None:
         line = naming.members(tx, tx.newest(scope) or scope)
         if all(tx.key(each) is None for each in line):  # nobody goes on with it
             tx.erase_secrets("scope", scope)
-
-
-def _before(reading: Reading, run_id: str) -> tuple[str | None, str | None]:
-    """Return what a run goes on from, and who began it; None where there is none."""
-    first = next(iter(reading.read(run_id, 0, 1)), None)
-    base = getattr(first and first.event, "base", None)
-    return (base["run_id"] if base else None), getattr(first and first.event, "parent_run_id", None)
-
-
-def _below(before: Mapping[str, tuple[str | None, ...]], of: set[str]) -> set[str]:
-    """Return the runs that came of any of these, near or far."""
-    found: set[str] = set()
-    while more := {each for each, those in before.items() if each not in found and not (of | found).isdisjoint(those)}:
-        found |= more
-    return found - of
 
 
 def _check_over(head: Head | None, run_id: str) -> None:

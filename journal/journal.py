@@ -14,12 +14,13 @@ from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
-from runjournal.writing import keys
+from runjournal.writing import keys, purged
 
 from . import linking, mistyped, naming, standstill
 from .code_check import CodeCheck, CodeChecker
 from .erasing import Erasure, erase
 from .logbook import Logbook, Place
+from .purging import Purge, purge
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
@@ -171,6 +172,7 @@ class Journal(Logbook):
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: check it with AsyncJournal.check_async")
         keys.check_there(self.store, naming.stem(run_id), "what the agent was told")
+        purged.check_there(self.store, naming.stem(run_id))
         return CodeChecker(self, agent, mistyped.check_run(self, run_id)).check()
 
     # What others say to a run.
@@ -266,6 +268,20 @@ class Journal(Logbook):
         """
         return erase(self, run_id, reason, line=line)
 
+    def purge(self, run_id: str, *, reason: str) -> Purge:
+        """Take a run away for ever, with its whole line (its retries and restarts); return what went.
+
+        All of them have ended, or are open or imported. In place of each a last event stays, `run.purged`, with its
+        kind, status, times and costs, beside the numbers, types and hashes of the events before it, whose bodies are
+        emptied in place; ids, positions and the line's scope are never used again. Values that other runs refer to
+        stay, and so do runs that these have begun. Keys of private runs are erased. The disk space is used again;
+        the disk gets it back by `runjournal db vacuum`. `reason` stays in the log.
+
+        Raises RunNotFound, and NotAllowed while one of them may still go on, or another run goes on from one: purge
+        that first. A line that was purged before is left as it is.
+        """
+        return purge(self, run_id, reason)
+
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
         mistyped.check_run(self, run_id)
@@ -356,6 +372,7 @@ def begin(
         except WrongExpectation:  # somebody else has queued it since: then it is there already
             pass
     keys.check_there(journal.store, run_id, "its output")
+    purged.check_there(journal.store, run_id)
     runner = Runner(journal)
     if kind is not None:  # an agent without a name is of any kind
         runner.check_kind(run_id, kind)

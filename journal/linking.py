@@ -9,7 +9,7 @@ from runjournal.log.errors import NotNewest, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import line_tries_max
 from runjournal.projections.state import RunState
-from runjournal.writing import folding, keys
+from runjournal.writing import folding, keys, purged
 
 from . import naming
 from .logbook import Logbook
@@ -21,6 +21,7 @@ def go_on(log: Logbook, link: str, of: str, new_run_id: str | None, anew: Iterab
     Raises NotNewest.
     """
     steps, first = list(anew), log.head(of)
+    purged.check_head(log.store, first)
     if first.unowned:
         raise NotNewest(f"run {of} is {first.status}: nobody owns it, so there is no {link} of it; fork it")
     newest = log.store.newest(first.scope)
@@ -64,6 +65,7 @@ def _ahead(head: Head, link: str, of: str) -> str:
 def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = None, anew: Iterable[str] = ()) -> str:
     """Queue a run that goes on from another one; return its id. Raises NotNewest, WrongExpectation."""
     keys.check_bases(log.store, of, f"what a {link} would go on from")
+    purged.check_there(log.store, of)
     state = log.fold(RunState, of, at=at)
     queued = next(log.events(of, upto=1)).event
     if not isinstance(queued, e.RunQueued):  # it has no steps: all that was recorded is its context

@@ -13,7 +13,7 @@ from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
-from runjournal.log.codec import Draft, check_by, check_run_id, draft, is_utf8
+from runjournal.log.codec import check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
@@ -24,7 +24,7 @@ from runjournal.log.store import Store, all_heads
 from runjournal.projections import transcript
 from runjournal.projections.requests import NotStored, rebuilt
 from runjournal.projections.state import Projection, RunState, fold, foldable
-from runjournal.writing import checkpoints, folding
+from runjournal.writing import checkpoints, folding, purged
 from runjournal.writing.appender import Appender, Batch
 from runjournal.writing.checkpoints import CheckpointPolicy
 from runjournal.writing.ownership import Ownership
@@ -162,15 +162,14 @@ class Logbook:
             raise InvalidArgument(f"epoch: a whole number from 0, got {epoch!r}"[:120])
         if isinstance(events, Event):
             raise InvalidArgument(f"events: expected a list of events, got one {type(events).__name__}: put it in [ ]")
-        now, items = timestamp(self.clock.now()), list(events)
-        if at is not None and len(at) != len(items):
-            raise InvalidArgument(f"at: expected one time for each of {len(items)} events, got {len(at)}")
-        for place, moment in enumerate(at or ()):
-            TIME.check(moment, f"at[{place}]")
-        times = at if at is not None else [now] * len(items)
-        drafts: list[Draft] = []
-        for event, moment in zip(items, times, strict=True):
-            drafts.append(draft(event, at=moment, by=self.by if by is None else by, step=step))
+        by = self.by if by is None else by
+        if at is None:
+            now = timestamp(self.clock.now())
+            drafts = [draft(event, at=now, by=by, step=step) for event in events]
+        else:
+            items = list(events)
+            _check_times(at, len(items))
+            drafts = [draft(event, at=moment, by=by, step=step) for event, moment in zip(items, at, strict=True)]
         return Batch(run_id, tuple(drafts), expect, epoch)
 
     def append(
@@ -203,6 +202,8 @@ class Logbook:
 
         Raises what `append` raises. If one batch is refused, none is written.
         """
+        if isinstance(batches, Batch):
+            raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
         return self.ownership.appender.append(*batches)
 
     # Reading.
@@ -345,7 +346,7 @@ class Logbook:
 
         Raises RunNotFound, InvalidArgument (no such seq), Unfoldable.
         """
-        upto = folding.checked_seq(self.head(run_id), at)
+        upto = purged.checked_seq(self.store, self.head(run_id), at)
         return folding.load(self.store, self.store, run_id, upto, force=force, whole=True)[0]
 
     def fold(self, projection: type[P], run_id: str, *, at: int | None = None, force: bool = False) -> P:
@@ -356,7 +357,7 @@ class Logbook:
         RunNotFound, InvalidArgument, Unfoldable.
         """
         checkpoints.check_kind(projection)
-        upto = folding.checked_seq(self.head(run_id), at)
+        upto = purged.checked_seq(self.store, self.head(run_id), at)
         if issubclass(projection, RunState):
             return folding.load(self.store, self.store, run_id, upto, force=force)[0]  # type: ignore[return-value]  # P is RunState
         found = checkpoints.newest(self.store, projection, run_id, upto)
@@ -399,3 +400,10 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # no entry for this uid, as in many containers
         return f"uid{os.getuid()}"
+
+
+def _check_times(at: Sequence[str], count: int) -> None:
+    if len(at) != count:
+        raise InvalidArgument(f"at: expected one time for each of {count} events, got {len(at)}")
+    for place, moment in enumerate(at):
+        TIME.check(moment, f"at[{place}]")

@@ -47,6 +47,7 @@ from runjournal.log.limits import (
 )
 from runjournal.projections.shell import store_option
 from runjournal.projections.state import RunState
+from runjournal.writing import purged
 from runjournal.writing.appender import Batch, SharedAppend
 
 from .logbook import Logbook
@@ -402,6 +403,7 @@ class Runner:
 
     def outcome(self, run_id: str) -> Json:
         """Return the output of a run that has completed; any other end is raised."""
+        purged.check_there(self.log.store, run_id)
         state, db = self.log.fold(RunState, run_id), store_option(self.log.store.url)
         status = state.status
         if status.status == "completed" and status.output_seq is not None:

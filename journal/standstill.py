@@ -8,12 +8,13 @@ from __future__ import annotations
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event
+from runjournal.log.cipher import ERASED_KEY
 from runjournal.log.codec import tellable
 from runjournal.log.errors import NotAllowed
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.store import Transaction
 from runjournal.projections.shell import command, store_option
-from runjournal.writing import folding
+from runjournal.writing import folding, purged
 from runjournal.writing.appender import Batch
 
 from .logbook import Logbook
@@ -28,6 +29,7 @@ def resume(log: Logbook, run_id: str, reason: str, *, recorded: bool = False) ->
 
     def made(tx: Transaction) -> Batch:
         head = tx.head(run_id) or Head(run_id)
+        purged.check_head(tx, head)
         state = folding.load(log.store, tx, run_id, head.head_seq)[0]
         if not state.stands:
             raise NotAllowed(f"run {run_id} has nothing to resume: {_instead(log, head)}")
@@ -51,6 +53,7 @@ def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
 
     def made(tx: Transaction) -> Batch:
         head = tx.head(run_id) or Head(run_id)
+        purged.check_head(tx, head)
         opened = folding.load(log.store, tx, run_id, head.head_seq)[0].steps.open
         if head.status in TERMINAL or opened is None:
             ended = f"it is {head.status}: retry it" if head.status in TERMINAL else "no step is open in it"
@@ -85,6 +88,8 @@ def _instead(log: Logbook, head: Head) -> str:
             return f"it waits for an answer: `{command('explain', head.run_id, db=db)}` says which"
         case "completed":
             return "it has completed"
+        case "failed" | "cancelled" if log.store.secret("run", head.run_id) == ERASED_KEY:
+            return f"it is {head.status}, and was erased: nothing goes on from it; begin another run"
         case "failed" | "cancelled":
             return f"it is {head.status}: go on from it, `{command('retry', head.run_id, db=db)}`"
         case _:

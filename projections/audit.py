@@ -14,7 +14,7 @@ import orjson
 
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
-from runjournal.log.base import NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent
+from runjournal.log.base import NewerEvent, PurgedEvent, RecordedEvent, UnknownEvent, UnreadableEvent
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import Unfoldable
 from runjournal.log.head import STATUS_AFTER, TERMINAL, UNOWNED, Head
@@ -31,7 +31,7 @@ from .status import STANDSTILLS, arrow
 
 _TIME: Final = re.compile(TIME.pattern)
 _AFTER_END: Final = frozenset(
-    {"cost.recorded", "cost.repriced", "note.added", "run.erased"}
+    {"cost.recorded", "cost.repriced", "note.added", "run.erased", "run.purged"}
     | {"tool.dispatched", "tool.completed", "tool.failed", "tool.resolved"}
 )
 """What may still be said of a run that has ended; users' own types may too."""
@@ -96,6 +96,10 @@ class RunAudit:
     def feed(self, record: RecordedEvent, body: bytes | None = None) -> list[Finding]:
         """Check one more event, and its stored bytes if they are passed."""
         found = self.chain.feed(record, body)
+        if type(record.event) is PurgedEvent:
+            if self.folding:
+                self.derived.apply(record)
+            return found
         found += self._check_schema(record, body)
         if type(record.event) is not UnreadableEvent:
             found += self._check_time(record)
@@ -375,9 +379,13 @@ class RunAudit:
 def _may_stand(status: str, record: RecordedEvent) -> bool:
     kind, event = record.type, record.event
     if status == "new":
+        if kind == "run.purged":
+            return True  # whether it may be is the chain's to tell
         return kind in ("run.queued", "run.imported", "run.opened")
+    if status == "purged":
+        return False
     if status in UNOWNED:
-        return kind not in STATUS_AFTER
+        return kind not in STATUS_AFTER or kind == "run.purged"
     if status in TERMINAL:
         return kind in _AFTER_END or kind not in e.registered() or kind.startswith("x.")
     if isinstance(event, e.StepFailed) and event.left:  # a person gave it up

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, ClassVar, Final, TypeAlias
 
 from runjournal.log import events as e
@@ -104,6 +105,10 @@ class Call:
         """Return whether it happened or may have, and isn't to be repeated; a committed transactional call counts."""
         return bool(self.maybe) or (self.has_effect and self.policy not in EFFECT_FREE)
 
+    def copy(self) -> Call:
+        """Return the call as it is now; its lists are shared."""
+        return Call(*_values(self))
+
     def forget(self, sent: int | None = None) -> None:
         """Forget the history of the call, because the attempt of its step is over.
 
@@ -113,6 +118,9 @@ class Call:
         self.told, self.tries, self.fresh = [], 0, False
         if sent is not None and self.status == "completed" and not self.has_effect and self.latest > sent:
             self.status, self.value_seq, self.began = "new", 0, 0
+
+
+_values: Final[Callable[[Call], tuple[Any, ...]]] = attrgetter(*Call.__slots__)
 
 
 @dataclass(slots=True)
@@ -424,9 +432,8 @@ class Calls:
 
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""
-        known = {
-            call_id: {name: getattr(call, name) for name in call.__slots__} for call_id, call in self.known.items()
-        }
+        names = Call.__slots__
+        known = {call_id: dict(zip(names, _values(call), strict=True)) for call_id, call in self.known.items()}
         return {
             "known": known,
             "tools": self.tools.dump(),

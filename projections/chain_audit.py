@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runjournal.log.base import RecordedEvent
-from runjournal.log.chain import GENESIS, event_hash
+from runjournal.log.base import PurgedEvent, RecordedEvent
+from runjournal.log.chain import GENESIS, PURGED, Emptied, event_hash
 from runjournal.log.head import Head
 from runjournal.log.limits import hash_bytes
 
@@ -28,6 +28,7 @@ class ChainAudit:
         self._position = 0
         self._links: tuple[bytes, ...] = (GENESIS,)  # what may be the hash before the next event; none: not known
         self._at_row: tuple[str, ...] | None = None
+        self._emptied: Emptied | None = Emptied()  # the events so far, if all of them were emptied
 
     def feed(self, record: RecordedEvent, body: bytes | None) -> list[Finding]:
         """Check one more event; without its stored bytes, nothing of its hash."""
@@ -39,8 +40,11 @@ class ChainAudit:
             self._links = (*self._links, digest) if len(digest) == hash_bytes else self._links
             return found
         links: tuple[bytes, ...] = (digest,) if len(digest) == hash_bytes else ()
+        found += self._check_purged(record, body, digest)
         if seq != expected:
             found.append(self._gap(expected, seq))
+        elif isinstance(record.event, PurgedEvent):
+            pass  # its hash is what is left of it
         elif self._links and body is not None:
             # It is worked out from what was stored before it; a changed hash or event is told of once.
             hashes = [event_hash(self.run_id, seq, record.type, prev, body) for prev in self._links]
@@ -59,6 +63,25 @@ class ChainAudit:
                 found.append(finding("run_row", self.run_id, seq, what, REBUILD))
         return found
 
+    def _check_purged(self, record: RecordedEvent, body: bytes | None, digest: bytes) -> list[Finding]:
+        """Check that an emptied event stands at the beginning, and that a run.purged is about just those before it."""
+        seq, emptied = record.seq, self._emptied
+        if isinstance(record.event, PurgedEvent):
+            if emptied is not None and record.type != PURGED:
+                emptied.add(record.type, digest)
+                return []
+            return [self._at("purge_broken", seq, f"event {seq} is empty, and events before it aren't")]
+        self._emptied = None
+        if record.type == PURGED and body is not None and not (emptied or Emptied()).fits(seq, body):
+            what = f"event {seq} says that {seq - 1} events before it were purged, and they aren't what it says"
+            return [self._at("purge_broken", seq, what)]
+        if record.type != PURGED and emptied is not None and emptied.count:
+            return [self._unmarked(emptied.count)]
+        return []
+
+    def _unmarked(self, count: int) -> Finding:
+        return self._at("purge_broken", 1, f"{count} events are empty, and no run.purged comes behind them")
+
     def skip(self, seq: int, what: str) -> list[Finding]:
         """Count a row that can't be read at all."""
         found = [] if seq == self.seq + 1 else [self._gap(self.seq + 1, seq)]
@@ -67,6 +90,9 @@ class ChainAudit:
 
     def finish(self) -> list[Finding]:
         """Compare the end with the run's row."""
+        emptied, self._emptied = self._emptied, None
+        if emptied is not None and emptied.count:
+            return [self._unmarked(emptied.count), *self.finish()]
         row, seq = self._row, self.seq
         if row is None:
             if not self.count:

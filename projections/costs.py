@@ -83,6 +83,14 @@ class Costs:
             _count(self._line(event.model or "unknown", "recorded", calls=0), event.usage)
         self._add(event.currency, event.source, event.amount)
 
+    def on_purged(self, _: RecordedEvent, event: e.RunPurged) -> None:
+        """Take the ledger of a run that was purged."""
+        self.lines = {
+            model: {outcome: {**_empty(), **line} for outcome, line in outcomes.items()}
+            for model, outcomes in event.lines.items()
+        }
+        self.money = {currency: dict(sources) for currency, sources in event.money.items()}
+
     def _add(self, currency: str, source: str, amount: str) -> None:
         sources = self.money.setdefault(currency, {})
         if source not in sources and len(sources) >= models_max:
@@ -137,4 +145,8 @@ def _empty() -> dict[str, int]:
     return dict.fromkeys((*TOKENS, "calls", "without_usage", "unpriced"), 0)
 
 
-HANDLERS: Final[Mapping[type[Event], Any]] = {e.CostRecorded: Costs.on_money, e.CostRepriced: Costs.on_money}
+HANDLERS: Final[Mapping[type[Event], Any]] = {
+    e.CostRecorded: Costs.on_money,
+    e.CostRepriced: Costs.on_money,
+    e.RunPurged: Costs.on_purged,
+}

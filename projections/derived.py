@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runjournal.log.base import RecordedEvent
-from runjournal.log.head import Head, advance
+from runjournal.log.head import UNOWNED, Head, advance
 
 from . import index
 from .state import RunState
@@ -57,4 +57,5 @@ class Derived:
         A run that nobody owns has no line.
         """
         status = self.state.status
-        return None if status.unowned or status.status == "new" else (self.head.scope, self.head.run_id)
+        lone = status.unowned or status.was in UNOWNED
+        return None if lone or status.status == "new" else (self.head.scope, self.head.run_id)

@@ -50,6 +50,7 @@ CODES: Final[Mapping[str, Code]] = {
     "row_unreadable": Code("error", "a stored row, or a page of the file, can't be read at all"),
     "tail_missing": Code("error", "the run's row promises events that aren't there"),
     "beyond_head": Code("error", "there are events behind the head of the run, written past the guarded append"),
+    "purge_broken": Code("error", "an event is empty and no run.purged speaks of it, or one isn't about what is left"),
     "head_hash": Code("error", "the last event isn't the one that the run's row names: one of the two was changed"),
     "run_row_missing": Code("error", "there are events of a run that has no row in the table runs"),
     # What an event says.

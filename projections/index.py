@@ -71,10 +71,13 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
 
 
+_OF_CALLS: Final = (e.ToolStarted, e.ToolCompleted, e.ToolFailed)
+
+
 def has_no_row(state: RunState, event: e.Event) -> bool:
-    """Return whether an event of INDEXED is known to have no row: it is of a call that may happen twice."""
-    if not isinstance(event, e.ToolStarted | e.ToolCompleted | e.ToolFailed):
-        return False
+    """Return whether an event of INDEXED is known to have no row: a step begins, or a call may happen twice."""
+    if not isinstance(event, _OF_CALLS):
+        return isinstance(event, e.StepStarted)
     if isinstance(event, e.ToolStarted) and (event.policy not in EFFECT_FREE or event.own_key):
         return False
     call = state.calls.known.get(event.call_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
@@ -18,7 +18,7 @@ import orjson
 
 from runjournal.log import events as e
 from runjournal.log.authority import CallFacts
-from runjournal.log.base import Event, NewerEvent, RecordedEvent, UnreadableEvent, upcasters
+from runjournal.log.base import Event, NewerEvent, PurgedEvent, RecordedEvent, UnreadableEvent, upcasters
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import failed_steps_max, recalled_max
 
@@ -65,6 +65,8 @@ def fold(projection: P, records: Iterable[RecordedEvent], *, force: bool = False
         if isinstance(record.event, UnreadableEvent | NewerEvent):
             if not force:
                 raise unfoldable(record)
+            continue
+        if isinstance(record.event, PurgedEvent):
             continue
         try:
             projection.apply(record)
@@ -182,9 +184,10 @@ class RunState:
         """Fold one event in, in place. Raises Unfoldable."""
         event = record.event
         placed = record if not self.offset else record._replace(seq=self.offset + record.seq)
-        for part, handle in _dispatch().get(type(event), ()):
-            handle(self if part is None else part(self), placed, event)
-        if type(event) in _UNFOLDABLE:
+        if (handlers := _dispatch().get(type(event))) is not None:
+            for part, handle in handlers:
+                handle(self if part is None else part(self), placed, event)
+        elif type(event) in _UNFOLDABLE:
             raise unfoldable(record)
         self.run_id, self.seq, self.hash, self.at = record.run_id, record.seq, record.hash, record.at
         if self.status.waits and not self.status.woken and record.type in _WAKING:
@@ -276,6 +279,12 @@ class RunState:
         if call is not None and call.status == "open":
             self.costs.on_lost(event.model)
 
+    def on_purged(self, _: RecordedEvent, __: e.RunPurged) -> None:
+        """Forget everything: what is left of the run stands in this event."""
+        for name, kind in _FOLDS.items():
+            setattr(self, name, kind())
+        self.offset, self.skipped, self.held = 0, 0, ""
+
     def on_asked(self, record: RecordedEvent, event: e.ApprovalRequested) -> None:
         """Add a question to the step that is open."""
         step = self.steps.open
@@ -328,7 +337,9 @@ class RunState:
         data: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
         for name in _FOLDS:
             part = getattr(self, name)
-            data[name] = part.dump() if hasattr(part, "dump") else {f.name: getattr(part, f.name) for f in fields(part)}
+            data[name] = (
+                part.dump() if hasattr(part, "dump") else {each: getattr(part, each) for each in part.__slots__}
+            )
         return data
 
     @classmethod
@@ -390,6 +401,7 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.ToolCompleted: RunState.on_tool_ended,
         e.ToolFailed: RunState.on_tool_ended,
         e.ApprovalRequested: RunState.on_asked,
+        e.RunPurged: RunState.on_purged,
     }
     table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}
     parts: tuple[tuple[str, Mapping[type[Event], Any]], ...] = (

@@ -20,11 +20,12 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "running": frozenset({"running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "queued"}),
     "waiting": frozenset({"running", "queued", "failed", "cancelled"}),
     "scheduled_retry": frozenset({"queued", "cancelled"}),
-    "completed": frozenset[str](),
-    "failed": frozenset[str](),
-    "cancelled": frozenset[str](),
-    "imported": frozenset[str](),
-    "open": frozenset[str](),
+    "completed": frozenset({"purged"}),
+    "failed": frozenset({"purged"}),
+    "cancelled": frozenset({"purged"}),
+    "imported": frozenset({"purged"}),
+    "open": frozenset({"purged"}),
+    "purged": frozenset[str](),
 }
 """The arrows. running -> running is a step; an imported run and an open one stand alone."""
 
@@ -56,10 +57,11 @@ class Status:
     `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
     step that ended. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
     stopped under since, oldest first. `why` is in words why it
-    waits, or what its owner met that released it.
+    waits, or what its owner met that released it. Of a run that was purged `was` is the status before, and `why` is for
+    what reason.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     status: str = "new"
     kind: str = ""
@@ -93,6 +95,7 @@ class Status:
     cause: str | None = None
     left: list[list[Any]] = field(default_factory=list[list[Any]])
     private: bool = False
+    was: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -180,6 +183,12 @@ class Status:
         """End the run: it was cancelled."""
         self._end("cancelled", record)
 
+    def on_purged(self, _: RecordedEvent, event: e.RunPurged) -> None:
+        """Begin and end the run with what is left of it."""
+        self.status, self.was, self.why = "purged", event.status, event.reason
+        self.kind, self.scope, self.parent_run_id = event.kind, event.scope, event.parent_run_id
+        self.queued_at, self.started_at, self.ended_at = event.queued_at, event.started_at, event.ended_at
+
     def on_cancel_requested(self, _: RecordedEvent, event: e.RunCancelRequested) -> None:
         """Note that the run is to stop; the sharper mode counts."""
         self.cancel = sharper(self.cancel, event.mode)
@@ -215,6 +224,7 @@ HANDLERS: Final[Mapping[type[Event], Handler]] = {
     e.RunFailed: Status.on_failed,
     e.RunCancelled: Status.on_cancelled,
     e.RunCancelRequested: Status.on_cancel_requested,
+    e.RunPurged: Status.on_purged,
     e.ModelCompleted: Status.on_call_ended,
     e.ModelFailed: Status.on_call_ended,
     e.ToolCompleted: Status.on_call_ended,

@@ -166,8 +166,8 @@ class Steps:
 
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""
-        names = (name for name in self.__slots__ if name != "open")
-        return {name: getattr(self, name) for name in names} | {"open": self.open.dump() if self.open else None}
+        parts = {name: getattr(self, name) for name in self.__slots__ if name != "open"}
+        return parts | {"open": self.open.dump() if self.open else None}
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Steps:

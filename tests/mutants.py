@@ -668,9 +668,7 @@ OURS: Final = (
     Mutant("recover knows no tool of today", "recover", "tool_today(call.tool)", "None", "verdict"),
     Mutant("a key lives for ever", "key_lives", "or call.key_expires_at <= at.now", ""),
     Mutant("a paid answer that is rejected counts for nothing", "Sender._ending", ", paid=event", "", GAPS),
-    Mutant(
-        "a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copy.deepcopy(args)", "args"
-    ),
+    Mutant("a tool that changes its arguments changes the next attempt", "ToolTarget.lend", "copied(args)", "args"),
     Mutant(
         "a hook that changes its arguments changes the call", "ToolTarget.word", "copy.deepcopy(args)", "args", GAPS
     ),
@@ -1570,13 +1568,6 @@ KEPT: Final = (
         "False",
         "interrupted_threads",
     ),
-    Mutant(
-        "the cancel of a caller is on record as the agent's",
-        "Sender.attempt",
-        "cut or self._leaving()",
-        "cut or leaving",
-        "interrupted_threads",
-    ),
     Mutant("a run of a closed loop is renewed", "Leases._beat", "lease.left()", "False", "interrupted_threads"),
     Mutant("a run of a closed loop stays busy", "Leases.left", "lease.left()", "False", "interrupted_threads"),
     Mutant(
@@ -1663,8 +1654,15 @@ APPENDS: Final = (
     Mutant(
         "a state that another event has overtaken is kept",
         "Appender._alone",
-        "if made:\n    self.states.drop([made[0].key])\nreturn None",
+        "self.states.drop([key])\nreturn None",
         "return None",
+        "alone",
+    ),
+    Mutant(
+        "an owner's event is judged by what was known before another one",
+        "Appender._alone.decide",
+        "self.states.known(key) is view",
+        "True",
         "alone",
     ),
     Mutant(
@@ -1679,6 +1677,13 @@ APPENDS: Final = (
         "judged",
         "except (AppendRefused, _LongWayError)",
         "except ZeroDivisionError",
+        "alone",
+    ),
+    Mutant(
+        "a step begins out of its order on the short way",
+        "judged",
+        "check_step(head.run_id, draft.event, state)",
+        "pass",
         "alone",
     ),
     Mutant("what isn't to be is folded on the short way", "folded", "check(state, record)", "pass", "alone"),
@@ -1799,4 +1804,67 @@ ERASING: Final = (
     ),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING
+# The kit that crashes agents: each dies in its own tests.
+KIT = "crash_points"
+CRASHES: Final = (
+    Mutant("what happened twice is once", "_twice", "count > expected", "count > expected + 1", KIT),
+    Mutant(
+        "a key for two things is none", "_twice", "under.setdefault(each.key, each.what) != each.what", "False", KIT
+    ),
+    Mutant("what didn't happen isn't lost", "_judged", "found.effects[each] < count", "False", KIT),
+    Mutant("an answer on record may be paid for again", "_paid_twice", "max(1, clean.requests[asked])", "9", KIT),
+    Mutant(
+        "another output is the same",
+        "_judged",
+        "(clean.status, clean.output) != (found.status, found.output)",
+        "False",
+        KIT,
+    ),
+    Mutant("what a provider refuses passes", "_refused", "found is not None", "False", KIT),
+    Mutant("the World does again what has a key", "World.did", "bool(key)", "False", KIT),
+    Mutant(
+        "a question is answered as if nothing had happened",
+        "_Child._answer",
+        "each.id in self.plan.effects",
+        "False",
+        KIT,
+    ),
+    Mutant("a child's children are left", "lived", "os.killpg(pid, signal.SIGKILL)", "pass", KIT),
+    Mutant(
+        "the cancel of a run is one of its asker",
+        "Sender.attempt",
+        "leaving or core.stopped is not None or core.leaving",
+        "leaving",
+        "group",
+    ),
+)
+
+PURGES: Final = (
+    Mutant("what was purged is appended to", "Gate.admit", 'status == "purged"', "False", "status"),
+    Mutant("anybody appends run.purged", "Appender._checked", "draft.type == PURGED", "False", "purging"),
+    Mutant(
+        "a run goes on from a purged one",
+        "_Append.run",
+        "purged.check_base(self.tx, first)",
+        "pass",
+        "purging",
+    ),
+    Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
+    Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
+    Mutant("a value of another run is purged", "purging:plan", "digests -= _named", "_named", "purging"),
+    Mutant("a value of a run that comes just then is purged", "_empty", "digests -= _named", "_named", "purging"),
+    Mutant("an empty body needs no marker", "verified", "if emptied is not None:", "if False:", "purging"),
+    Mutant("types of a purged run are changed", "Emptied.add", "_type(event_type) + digest", "digest", "purging"),
+    Mutant(
+        "a purged run keeps a checkpoint that comes late",
+        "keep_checkpoint",
+        'head.status == "purged"',
+        "False",
+        "purging",
+    ),
+    Mutant("a ledger is purged", "Costs.on_purged", "dict(sources)", "{}", "purging"),
+    Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES

@@ -17,6 +17,7 @@ from runjournal.log.errors import (
     AppendRefused,
     CallEnded,
     CancelRequested,
+    NotAllowed,
     OutcomeUnknown,
     StaleEpoch,
     StoreError,
@@ -98,6 +99,28 @@ def test_the_row_of_a_running_run_stays(tmp_path: Path) -> None:
         assert journal.head(R) == journal.store.head_row(R)
 
 
+def test_a_step_begins_in_one_statement(tmp_path: Path) -> None:
+    """The start of a step brings no index row."""
+    with owned(tmp_path / "runs.db", NOTE) as journal:
+        step = e.StepStarted(0, "s", "s", "once", 1, 1)
+        assert ["INSERT INTO events"] == statements(journal, lambda: journal.append(R, [step], epoch=1))
+
+
+def test_a_step_out_of_its_order(path: Any) -> None:
+    """A step goes the short way in its order alone: another one is refused, and nothing is written or folded."""
+    with owned(path, NOTE) as journal:
+        for events, wrong in (
+            ([], e.StepStarted(1, "b", "b", "once", 1, 1)),
+            ([e.StepStarted(0, "a", "a", "once", 1, 1)], e.StepStarted(1, "b", "b", "once", 1, 1)),
+        ):
+            for event in events:
+                journal.append(R, [event], epoch=1)
+            before = journal.ownership.live(R).dump()
+            with pytest.raises(NotAllowed):
+                journal.append(R, [wrong], epoch=1)
+            assert before == journal.ownership.live(R).dump()
+
+
 def test_what_others_append_in_between(path: Any) -> None:
     """The owner's next event stands behind it, and its folded state has it."""
     with owned(path, NOTE) as journal:
@@ -117,6 +140,23 @@ def test_what_another_process_appends_in_between(tmp_path: Path) -> None:
         assert ["INSERT INTO events"] == statements(journal, lambda: journal.append(R, [NOTE], epoch=1))
         assert [1, 2, 3, 4, 5, 6] == [record.seq for record in journal.events(R)]
         assert [] == list(audit_store(journal.store))
+
+
+def test_what_another_thread_appends_before_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an owner whose own event has come first nothing is judged by what was known before it."""
+    with owned(tmp_path / "runs.db", NOTE) as journal:
+        alone, before = journal.store.append_alone, [NOTE]
+
+        def late(decide: Any, *, durable: bool) -> Any:
+            if before:
+                journal.append(R, [before.pop()], epoch=1)
+            return alone(decide, durable=durable)
+
+        monkeypatch.setattr(journal.store, "append_alone", late)
+        seen = statements(journal, lambda: journal.append(R, [NOTE], epoch=1))
+        assert ["INSERT INTO events", "BEGIN IMMEDIATE"] == seen[:2]
+        assert [1, 2, 3, 4, 5] == [record.seq for record in journal.events(R)]
+        assert journal.replay(R).dump() == journal.ownership.live(R).dump()
 
 
 def test_what_was_folded_for_nothing_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -429,7 +429,7 @@ def test_the_picture_is_that_of_the_imports():
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     (drawn,) = re.findall(r"```mermaid\n(.*?)\n```", page, re.DOTALL)
     assert rooms.picture(checkout()) == drawn
-    more = {**checkout(), "journal/testing/planted.py": "from runjournal.journal import Journal\n"}
+    more = {**checkout(), "journal/looking/planted.py": "from runjournal.testing.world import World\n"}
     assert drawn != rooms.picture(more)
 
 

@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ from runjournal.projections.findings import CODES
 from runjournal.projections.state import RunState
 from runjournal.writing.checkpoints import fold_name, seal
 
-FILES = ("test_erasing.py", "test_audit.py", "test_audit_columns.py")
+FILES = ("test_erasing.py", "test_purging.py", "test_audit.py", "test_audit_columns.py")
 SECRET = "pa55word-in-a-payload"
 ERROR = {"type": "Boom", "message": SECRET}
 COMMANDS = re.compile(
@@ -226,7 +226,7 @@ def test_clean_store(url, tmp_path):
             journal.append(run_id, [claimed()])
             journal.append(run_id, [last], epoch=1)
         batch = journal.batch("imported", [imported(), e.MessageAppended("user", "hi")], expect=0, by="import:tool")
-        journal.append(replace(batch, imported=Import("imported", "tool", "0" * 64, "{}")))
+        journal.append(batch._replace(imported=Import("imported", "tool", "0" * 64, "{}")))
         assert [] == list(audit_store(journal.store))
         assert [[]] * 8 == [found.problems for found in verify_store(journal.store)]
 

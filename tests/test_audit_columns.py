@@ -2,7 +2,6 @@
 
 import sqlite3
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         journal.append("woken", [e.RunWaiting([{"kind": "signal", "id": "s"}], None)], epoch=1)
         journal.append("woken", [e.SignalReceived("1", "s", None)], expect=None)
         batch = journal.batch("transcript", [imported(), e.MessageAppended("user", "hi")], expect=0, by="import:tool")
-        journal.append(replace(batch, imported=Import("transcript", "tool", "0" * 64, "{}")))
+        journal.append(batch._replace(imported=Import("transcript", "tool", "0" * 64, "{}")))
     return path
 
 

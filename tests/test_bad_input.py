@@ -36,6 +36,7 @@ from runjournal.log.errors import (
     JournalError,
     NotAllowed,
     NotNewest,
+    Purged,
     RunNotFound,
     StoreBusy,
     StoreFull,
@@ -46,6 +47,7 @@ from runjournal.log.errors import (
     WrongExpectation,
 )
 from runjournal.log.sqlite import SQLiteStore
+from runjournal.testing import World, crash_points
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 ROW = re.compile(r"^\| (B\d+) \|(.*)\|$", re.MULTILINE)
@@ -641,6 +643,8 @@ VALUES: dict[str, tuple[Callable[[], Any], type[JournalError], tuple[str, ...]]]
 @pytest.fixture(params=["memory:", STORE])
 def journal(request, here):
     with Journal.open(request.param, by="t") as opened:
+        opened.append("gone", [e.RunQueued(kind="k", input=1), e.RunCancelled("x")], expect=0)
+        opened.purge("gone", reason="old")
         opened.append("r", [e.RunQueued(kind="k", input=1)], expect=0)
         yield opened
 
@@ -690,6 +694,13 @@ def test_what_is_alike_stays_apart(value, journal):
         ("B113", lambda j: j.enqueue("k", run_id="r~2"), InvalidArgument, ("run id 'r~2'", "characters of A-Z")),
         ("B114", lambda j: j.run(lambda run: 1, run_id="r", kind="other"), KindDiffers,
          ("run r is of the kind", "this agent is 'other'", "kind=")),
+        ("B115", lambda j: j.retry("gone"), Purged,
+         ("run gone was purged (k, cancelled, 2 events; at ", "for: old")),
+        ("B116", lambda j: j.purge("r", reason="x"), NotAllowed, ("run r is queued; nothing was purged", "cancel it")),
+        ("B117", lambda _: crash_points(lambda run: 1, how="power cut"), InvalidArgument,  # type: ignore[arg-type]
+         ("how: expected one or both of kill, interrupt", "'power cut'")),
+        ("B118", lambda _: crash_points(lambda run: 1, at=99), InvalidArgument, ("there are 6 boundaries", "got 99")),
+        ("B119", lambda _: World("/"), InvalidArgument, ("/ is a folder", "name one in it")),
     ],
 )  # fmt: skip
 def test_call(row, call, kind, says, journal):
@@ -757,7 +768,7 @@ def test_every_row_is_tested():
     rows = {match[1]: [cell.strip() for cell in match[2].split("|")] for match in ROW.finditer(DOCUMENT.read_text())}
     source = Path(__file__).read_text(encoding="utf-8")
     functions = {name.upper() for name in re.findall(r"def test_(b\d+)_", source)}
-    calls = set(re.findall(r'\("(B(?:9|11)\d)", lambda', source))
+    calls = set(re.findall(r'\("(B(?:9|11|12)\d)", lambda', source))
     assert set(rows) == {row.id for row in CASES} | functions | set(VALUES) | calls
     assert {row.id: str(row.code) for row in CASES} == {row.id: rows[row.id][2].split()[0] for row in CASES}
     classes = {row: rows[row][2].strip("`") for row in VALUES}

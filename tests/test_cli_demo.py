@@ -15,7 +15,7 @@ import pytest
 from runjournal.cli.demo.command import run_demo
 from runjournal.cli.demo.evidence import effects
 from runjournal.cli.demo.stage import COMMIT, INVOICES, Stage, two_points
-from runjournal.cli.demo.world import World, request
+from runjournal.cli.demo.world import DemoWorld, request
 from runjournal.journal import Journal
 from runjournal.log.events import ToolResolved
 from runjournal.looking.audit import audit_store
@@ -187,11 +187,11 @@ def test_a_key_is_known_again_by_the_next_world(tmp_path, monkeypatch):
     """The card company gives the first charge for its key again, also after it was started anew."""
     monkeypatch.setattr("runjournal.cli.demo.world.pause", lambda _: None)
     args = {"invoice": "a.txt", "cents": 5}
-    first = World(tmp_path).answer("charge_card", "k", args)
-    assert first == World(tmp_path).answer("charge_card", "k", args)
-    assert {"charge": "ch_2", "cents": 5} == World(tmp_path).answer("charge_card", "other", args)
+    first = DemoWorld(tmp_path).answer("charge_card", "k", args)
+    assert first == DemoWorld(tmp_path).answer("charge_card", "k", args)
+    assert {"charge": "ch_2", "cents": 5} == DemoWorld(tmp_path).answer("charge_card", "other", args)
     assert [{"number": 101}, {"number": 102}] == [
-        World(tmp_path).answer("open_pull_request", "", {"title": "t", "body": "b"}) for _ in range(2)
+        DemoWorld(tmp_path).answer("open_pull_request", "", {"title": "t", "body": "b"}) for _ in range(2)
     ]
 
 

@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
-GENERATED = ("cli.md", "events.md", "inventory.md", "python.md", "sql.md")
+GENERATED = ("cli.md", "crash-report.md", "events.md", "inventory.md", "python.md", "sql.md")
 NOT_RUN = 4
 """Blocks that can't run: they build an environment, or need a remote."""
 README_LINES_MAX = 150

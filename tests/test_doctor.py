@@ -3,7 +3,6 @@
 import os
 import re
 import sqlite3
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -174,7 +173,7 @@ def test_waiting_and_imported_runs(tmp_path):
         journal.append("w", [e.RunWaiting([{"kind": "signal", "id": "go"}])], epoch=1)
         event = e.RunImported("chat", "s", "t", "0" * 64)
         batch = journal.batch("i", [event], expect=0, by="import:t")
-        journal.append(replace(batch, imported=Import("i", "t", "0" * 64, "{}")))
+        journal.append(batch._replace(imported=Import("i", "t", "0" * 64, "{}")))
         found = {check.name: check for check in doctor(journal)}
     assert "runjournal explain w" == found["waiting"].next
     assert found["imported"].what.startswith("1 ")

@@ -57,6 +57,8 @@ PUBLIC = {
     "run.failed": "left cause",
     "run.cancel_requested": "mode",
     "run.erased": "reason",
+    "run.purged": "reason status kind scope queued_at events head_hash hashes lines money started_at ended_at "
+    "parent_run_id",
     "step.started": "index id name kind entry attempt key recalled",
     "step.completed": "index",
     "step.failed": "index transient cut left",

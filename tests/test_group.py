@@ -16,6 +16,7 @@ import pytest
 
 from runjournal import AsyncJournal, AsyncRun, Journal, tool
 from runjournal.log import events as e
+from runjournal.log import failpoint
 from runjournal.log import group as group_module
 from runjournal.log.clock import SystemClock
 from runjournal.log.errors import CorruptLog, OutcomeUnknown, StaleEpoch, StoreBusy, StorePoisoned
@@ -538,3 +539,44 @@ def test_an_interrupt_in_the_committer_is_no_end_of_it(tmp_path: Path, monkeypat
     with AsyncJournal.open(tmp_path / "runs.db") as journal:
         assert 7 == asyncio.run(journal.run_async(agent, run_id="r"))
     assert [1] == struck
+
+
+@pytest.mark.timeout(60)
+def test_a_run_that_is_cancelled_while_an_end_is_committed_marks_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who runs it is cancelled while an answer is committed: no asker was, so the next process waits for no cancel."""
+    asked = list[Any]()
+
+    def ask(request: Any) -> str:
+        asked.append(request)
+        return "answer"
+
+    async def agent(run: AsyncRun) -> Any:
+        async with run.step("ask"):
+            return await run.model("m", {"q": 1}, ask)
+
+    async def main(journal: AsyncJournal) -> None:
+        loop, running = asyncio.get_running_loop(), asyncio.current_task()
+        assert running is not None
+
+        def cancel(done: threading.Event) -> None:
+            running.cancel()
+            loop.call_soon(loop.call_soon, loop.call_soon, done.set)
+
+        def hit(point: str, _: Any) -> None:
+            if point == "commit.before" and asked:
+                monkeypatch.setattr(failpoint, "hit", None)
+                done = threading.Event()
+                loop.call_soon_threadsafe(cancel, done)
+                assert done.wait(10)
+
+        monkeypatch.setattr(failpoint, "hit", hit)
+        await journal.run_async(agent, run_id="r")
+
+    with AsyncJournal.open(tmp_path / "runs.db") as journal:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(main(journal))
+        assert [] == [record.event for record in journal.events("r", types=("note.added",))]
+        assert "answer" == asyncio.run(journal.run_async(agent, run_id="r"))
+    assert 1 == len(asked)

@@ -184,12 +184,17 @@ def test_errors_show_what_was_typed_harmlessly(name, place):
     command = LEAVES[tuple(name.split())]
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     options = [each.opts[0] for each in command.params if isinstance(each, click.Option) and not each.is_flag]
+    asks = ["--dry-run"] if any("--yes" in each.opts for each in command.params) else []  # nobody answers here
     wrong = hostile.TEXT.replace("\0", "")
     lines = [
         [wrong] * max(1, len(arguments)),
         ["\udcff\udc9b"] * max(1, len(arguments)),
         [f"--{wrong}"],
-        *([option, wrong, *["bad-1" for each in arguments if each.required]] for option in options if option != "--db"),
+        *(
+            [*asks, option, wrong, *["bad-1" for each in arguments if each.required]]
+            for option in options
+            if option != "--db"
+        ),
     ]
     for words in lines:
         for more in ([], ["-o", "json"], ["--color", "always"]):

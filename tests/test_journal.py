@@ -1,6 +1,5 @@
 """The journal: append, read, fold, follow; what fails leaves nothing, what is repeated is there once."""
 
-import dataclasses
 import hashlib
 import random
 import shutil
@@ -221,9 +220,9 @@ def test_almost_repeating(run, change):
         "by": run.batch(R, [note("a"), note("b")], expect=2, by="else", at=[a.at, b.at]),
         "data": run.batch(R, [note("a"), note("c")], expect=2, at=[a.at, b.at]),
         "type": run.batch(R, [note("a"), e.CostRecorded("1", "USD", "x")], expect=2, at=[a.at, b.at]),
-        "order": dataclasses.replace(batch, drafts=(b, a)),
+        "order": batch._replace(drafts=(b, a)),
         "longer": run.batch(R, [note("a"), note("b"), note("c")], expect=2, at=[a.at, b.at, b.at]),
-        "place": dataclasses.replace(batch, expect=1),
+        "place": batch._replace(expect=1),
     }[change]
     before = image(run)
     with pytest.raises(WrongExpectation):
@@ -907,3 +906,11 @@ def test_messages_of_a_run_that_goes_on_from_another(tmp_path):
         journal.run(agent, run_id=retry)
         assert ["hello", "I am s"] == [message.content for message in journal.messages(retry) if message.committed]
         assert [] == list(journal.messages(journal.restart(retry)))
+
+
+def test_append_all_takes_a_list(journal):
+    """One batch in place of a list of them is refused, though it is a tuple."""
+    batch = journal.batch("r", [e.RunQueued("k", None)], expect=0)
+    with pytest.raises(InvalidArgument, match="expected a list of batches"):
+        journal.append_all(batch)
+    assert [] == list(journal.runs())

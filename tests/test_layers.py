@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 
 import pytest
 from layers import errors, kills, power, races, report, states, tampering, workloads
-from layers.__main__ import CONTROLS, Layer, Part, merged, parts
+from layers.__main__ import CONTROLS, Layer, Part, joined, merged, parts
 from layers.disk import Change
 
 SMALL = {
@@ -73,6 +74,18 @@ def test_parts_are_put_together() -> None:
     other.count("c", 2)
     (both,) = merged([one, other])
     assert ("7", 2, 1, {"c": 2}, ["b: wrong"]) == (both.seed, both.n, both.violations, both.counts, both.first)
+
+
+def test_layers_can_be_run_one_after_another(tmp_path: Path) -> None:
+    """A report keeps what it has of other layers, unless it is of another commit."""
+    path = tmp_path / "report.json"
+    first = {"command": "x", "commit": "c", "seconds": 1, "layers": [{"layer": "L4", "n": 1}], "controls": []}
+    other = first | {"layers": [{"layer": "L1", "n": 2}], "seconds": 3}
+    path.write_text(json.dumps(first))
+    both = joined(path, dict(other), "L1")
+    assert (4, ["L1", "L4"]) == (both["seconds"], [each["layer"] for each in both["layers"]])
+    assert ["L1"] == [each["layer"] for each in joined(path, dict(other) | {"commit": "d"}, "L1")["layers"]]
+    assert ["L1"] == [each["layer"] for each in joined(path, dict(other), None)["layers"]]
 
 
 def test_all_of_it() -> None:

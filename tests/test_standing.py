@@ -122,6 +122,11 @@ def ended(journal: Journal) -> None:
     journal.cancel(R)
 
 
+def purged(journal: Journal) -> None:
+    ended(journal)
+    journal.purge(R, reason="old")
+
+
 def superseded(journal: Journal) -> None:
     ended(journal)
     journal.retry(R, new_run_id="run-2")
@@ -190,6 +195,7 @@ WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     "imported": (imported, "it happened in another tool, and was imported: it is there to be looked at"),
     "open": (opened, "it is open: it happens elsewhere, and is recorded here as it happens; nobody owns it"),
     "elsewhere": (elsewhere, "it lives in another store, and goes on there"),
+    "purged": (purged, "it was cancelled, and was purged (old): this is all that is left of it"),
     "superseded": (superseded, "it is cancelled, and its line went on as run-2"),
     "code": (
         holding(e.RunWaiting([{"kind": "code", "id": "PlanChanged"}], why="the log has step a, the code asks for b")),
@@ -260,7 +266,7 @@ def test_a_line_that_is_printed_moves_the_run(place: Path, word: str) -> None:
     assert before == position(store)
 
 
-NOT_MOVED = {"owned", "stopping", "backoff", "completed", "imported", "open", "superseded", "child"}
+NOT_MOVED = {"owned", "stopping", "backoff", "completed", "imported", "open", "purged", "superseded", "child"}
 
 
 @pytest.mark.parametrize("word", sorted(set(WAYS) - NOT_MOVED))

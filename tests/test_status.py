@@ -140,6 +140,11 @@ def due(desk):
     left(retry_scheduled(timestamp(desk.clock.now())))(desk)
 
 
+def purged(desk):
+    left(e.RunCompleted(None))(desk)
+    desk.journal.purge(R, reason="asked")
+
+
 SCENES = {
     "new": lambda desk: None,
     "queued": queued,
@@ -155,6 +160,7 @@ SCENES = {
     "cancelled": left(e.RunCancelled("")),
     "imported": imported,
     "open": opened,
+    "purged": purged,
 }
 STATUS = {scene: scene for scene in SCENES} | {
     "gone": "running",
@@ -169,6 +175,7 @@ SAMPLES: dict[str, Any] = {
     "run.imported": IMPORTED,
     "run.opened": OPENED,
     "run.erased": e.RunErased("asked"),
+    "run.purged": e.RunPurged("asked", "completed", "demo", R, LATER, 1, SHA, SHA, {}, {}),
     "run.claimed": claim(2),
     "run.waiting": WAIT,
     "run.retry_scheduled": retry_scheduled(LATER),
@@ -229,22 +236,22 @@ ANYONE = {
     "due": {"run.requeued", "run.cancelled"},
 }
 OWNER = SAMPLES.keys() - {
-    "run.queued", "run.imported", "run.opened", "run.erased", "run.claimed", "step.recorded", "tool.dispatched",
-    "child.finished",
+    "run.queued", "run.imported", "run.opened", "run.erased", "run.purged", "run.claimed", "step.recorded",
+    "tool.dispatched", "child.finished",
 }  # fmt: skip
 
 
 def anyone(scene):
     allowed = set(ANYONE.get(scene, ()))
-    if scene != "new":
+    if scene not in ("new", "purged"):
         allowed |= ANYTIME
     if scene in LIVE:
         allowed |= NOT_TERMINAL
-    if scene not in ("new", "running", "imported", "open"):
+    if scene not in ("new", "running", "imported", "open", "purged"):
         allowed.add("tool.resolved")
     if scene == "open":
         allowed |= RECORDED
-    if scene in ("imported", "open", *TERMINAL):
+    if scene in ("imported", "open", *TERMINAL) and scene != "purged":
         allowed.add("run.erased")
     return allowed - ({"tool.dispatched"} if scene in ("imported", "open") else set())
 
@@ -287,7 +294,7 @@ def test_every_pair(scene, kind, epoch):
 
 @pytest.mark.requirement("R43")
 def test_arrows_are_the_table():
-    """The arrows that the guarded append lets through are those of TRANSITIONS, no more and no less."""
+    """The arrows that the guarded append lets through are those of TRANSITIONS, but for a purge, which is none."""
     seen: dict[str, set[str]] = {status: set() for status in TRANSITIONS}
     moving = STATUS_AFTER.keys() | STEP_TYPES
     for scene, put in SCENES.items():
@@ -301,7 +308,7 @@ def test_arrows_are_the_table():
                     continue
                 if STATUS[scene] != "imported" or kind not in STEP_TYPES:  # an importer tells of steps
                     seen[STATUS[scene]].add(desk.head.status)
-    assert {status: set(after) for status, after in TRANSITIONS.items()} == seen
+    assert {status: set(after) - {"purged"} for status, after in TRANSITIONS.items()} == seen
 
 
 @pytest.mark.parametrize("status", TRANSITIONS)
@@ -590,8 +597,10 @@ def test_another_end(desk, status, other):
 
 
 def test_ends_are_terminal():
-    """The three ends have no arrow out."""
-    assert {status for status, after in TRANSITIONS.items() if not after} == TERMINAL | {"imported", "open"}
+    """The ends have no arrow out but to being purged, which has none."""
+    lead = {status for status, after in TRANSITIONS.items() if not after - {"purged"}}
+    assert TERMINAL | {"imported", "open"} == lead
+    assert 0 == len(TRANSITIONS["purged"])
 
 
 @pytest.mark.parametrize(("scene", "cause", "error"), [

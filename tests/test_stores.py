@@ -545,7 +545,7 @@ def test_settings(store):
     store.head("run-1")
     expected = {
         "journal_mode": "wal",
-        "synchronous": 2,
+        "synchronous": 3,
         "trusted_schema": 0,
         "cell_size_check": 1,
         "mmap_size": 0,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import runjournal
-from runjournal import AsyncJournal, AsyncRun, Batch, Journal, Place, Run
+from runjournal import AsyncJournal, AsyncRun, Batch, Journal, Place, Run, testing
 from runjournal.log.events import NoteAdded
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "python.md"
@@ -56,7 +56,7 @@ def test_a_batch_and_a_place_have_what_their_page_says() -> None:
     with Journal.open("memory:") as journal:
         made: Any = journal.batch("r", [NoteAdded("x")], expect=None)
     assert isinstance(made, Batch)
-    assert on_page("Batch") == public(made)
+    assert on_page("Batch") == public(made, tuple)
     assert on_page("Place") == public(Place(), tuple)
 
 
@@ -64,3 +64,15 @@ def test_the_facade_has_what_the_page_says() -> None:
     """The page begins with the names of the façade, each once, before it goes on with modules."""
     ours = PAGE.read_text(encoding="utf-8").partition("\n## runjournal.")[0]
     assert sorted(re.findall(r"^## (\w+)$", ours, re.MULTILINE)) == sorted(runjournal.__all__)
+
+
+def test_the_kit_has_what_its_page_says() -> None:
+    """What a program imports from `runjournal.testing` stands on the page, each with its methods and fields."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## runjournal.testing\n")[2].partition("\n## ")[0]
+    assert sorted(testing.__all__) == sorted(re.findall(r"^### (\w+)$", section, re.MULTILINE))
+    for name in ("World", "CrashReport"):
+        of = section.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+        fields = re.findall(r"`(\w+)`", "".join(re.findall(r"^Fields: .*$", of, re.MULTILINE)))
+        told = {*fields, *re.findall(rf"^#### {name}\.(\w+)$", of, re.MULTILINE)}
+        cls = getattr(testing, name)
+        assert told == public(cls, tuple if issubclass(cls, tuple) else object), name

@@ -66,7 +66,7 @@ def ledger(folder: Path) -> list[Entry]:
 # The process.
 
 
-class World:
+class DemoWorld:
     """Does what it is asked for, and writes it down first."""
 
     def __init__(self, folder: Path) -> None:
@@ -146,4 +146,4 @@ def _model(prompt: str) -> tuple[dict[str, Any], str]:
 
 
 if __name__ == "__main__":
-    World(Path(sys.argv[1])).serve()
+    DemoWorld(Path(sys.argv[1])).serve()

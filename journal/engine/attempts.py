@@ -5,7 +5,6 @@ The rules: engine.md A7, A12 (before it), engine.md H5 to H8 (its outcome), engi
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from runjournal.log import events as e
+from runjournal.log import failpoint
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
 from runjournal.log.errors import CallEnded, StoreError, StoreUnavailable, TooLarge
@@ -25,7 +25,7 @@ from . import failures as f
 from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
-from .requests import AskedRequest
+from .requests import AskedRequest, copied
 from .script import Entry, ScriptItem
 from .tools import Tx, Word, as_tool, looking
 from .verdict import key_lives
@@ -130,7 +130,7 @@ class Sender:
     def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Sent]:
         """Send the call once."""
         core = self.core
-        before = copy.copy(core.state.calls.known[call_id])
+        before = core.state.calls.known[call_id].copy()
         cuttable = target.policy in EFFECT_FREE
         if target.policy == "transactional":
             ended = yield from self._transact(entry, call_id, target, args, attempt)
@@ -138,7 +138,7 @@ class Sender:
                 return ended
         else:
             ended = yield from self._send(call_id, target, args, attempt, cuttable=cuttable)
-        leaving = self._leaving()
+        leaving = core.stopped is not None or core.leaving
         if ended.cut == "cancel" and cuttable and leaving and ended.cancelled is not None:
             raise ended.cancelled  # nobody is told: it stays open, and is sent again
         if isinstance(ended.error, core.driver.cancellation) and leaving:
@@ -158,9 +158,8 @@ class Sender:
             raise
         except CallEnded:  # a word came in between
             return (yield from self._said_meanwhile(entry, events[-1], ended))
-        late = (
-            None if cut or self._leaving() else recorded.cancelled
-        )  # the run's end may have come while it was recorded
+        leaving = leaving or core.stopped is not None or core.leaving  # the run's caller may have cancelled meanwhile
+        late = None if cut or leaving else recorded.cancelled
         if late is not None:
             yield from core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
         if cut or late is not None:
@@ -211,6 +210,9 @@ class Sender:
         def body() -> Any:
             core.lineage.check_lease(core.epoch)
             reached.append(True)
+            if failpoint.hit is not None:
+                what, about = "model" if target.policy == "model" else "tool", (target.name, call_id, lent)
+                return failpoint.around(what, about, lambda: as_tool(core, target.invoke, lent, call_id))
             return as_tool(core, target.invoke, lent, call_id)
 
         def late(ended: Ended) -> None:
@@ -238,7 +240,11 @@ class Sender:
 
         def make(tx: Transaction) -> tuple[Event, ...]:
             try:
-                value = as_tool(core, lambda: target.invoke(target.lend(args), call_id, Tx(tx)))
+                lent = target.lend(args)
+                about = (target.name, call_id, lent)
+                value = failpoint.around(
+                    "tool", about, lambda: as_tool(core, lambda: target.invoke(lent, call_id, Tx(tx)))
+                )
             except Exception as error:
                 raise _Raised(error) from error
             made[:] = [self._looked(lambda: target.completed(call_id, attempt, value, cut=False)[0])]
@@ -385,16 +391,12 @@ class Sender:
         event, _ = target.completed(call_id, attempt, ended.value, cut=False) if word == "happened" else (None, None)
         self.testify(e.ToolResolved(call_id, attempt, word, getattr(event, "result", None), late=True))
 
-    def _leaving(self) -> bool:
-        """Return whether the run leaves this process: then a cancel is none that the agent was told of."""
-        return self.core.stopped is not None or self.core.leaving
-
     def told_in_turn(self, entry: Entry, at: int, call_id: str) -> Verb[None]:
         """Wait for the turn of an end. If its asker is cancelled before, that cancel is what he was told."""
         try:
             yield from self.order.turn(entry, at, call_id)
         except self.core.driver.cancellation:
-            if not self._leaving() and at not in entry.cuts:
+            if not (self.core.stopped or self.core.leaving) and at not in entry.cuts:
                 yield from self.core.record(e.NoteAdded("its asker was cancelled", code="cut", call_id=call_id))
             self.order.tell(entry, at)
             raise
@@ -410,7 +412,7 @@ class _Raised(Exception):
 
 def _value(event: Event) -> Json:
     assert event.TYPE in CALL_ENDS  # noqa: S101 - for whoever changes _ending
-    return copy.deepcopy(getattr(event, "result", getattr(event, "response", None)))
+    return copied(getattr(event, "result", getattr(event, "response", None)))
 
 
 def _nothing(_: Ended) -> None:

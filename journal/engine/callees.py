@@ -23,7 +23,7 @@ from runjournal.log.limits import (
 from runjournal.log.shapes import COST, USAGE, Shape
 
 from .failures import Failed, ToolUsesRun, Transient, check_name, error_of, said
-from .requests import AskedRequest
+from .requests import AskedRequest, copied
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
@@ -103,7 +103,8 @@ class ToolTarget:
         return args
 
     def lend(self, args: dict[str, Json]) -> dict[str, Json]:
-        return copy.deepcopy(args)
+        lent: dict[str, Json] = copied(args)
+        return lent
 
     def take_back(self, args: dict[str, Json]) -> None:
         """Do nothing: it was a copy of its own."""
@@ -219,7 +220,7 @@ class ModelTarget:
         fingerprint: str | None = None,
     ) -> None:
         for given, function in {"check": check, "into": into, "usage": usage, "cost": cost}.items():
-            if inspect.iscoroutinefunction(function):
+            if function is not None and inspect.iscoroutinefunction(function):
                 raise InvalidArgument(f"{name}: {given}= is a coroutine function: make it a plain one, it only looks")
         for named, about in {"model": name, "provider": provider, "fingerprint": fingerprint}.items():
             if about is not None:
@@ -316,7 +317,9 @@ class ModelTarget:
 
     def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """Return its usage and its cost, each None if that is unknown."""
-        return _said(self.usage, answer, USAGE), _said(lambda value: _money(self.cost(value)), answer, COST)
+        usage = _said(self.usage, answer, USAGE, lent=self.usage is not usage_of)
+        cost = _said(lambda value: _money(self.cost(value)), answer, COST, lent=self.cost is not cost_of)
+        return usage, cost
 
     def word(self, args: Json, key: str) -> Word | None:
         """Return None: a model has no hook."""
@@ -351,10 +354,15 @@ def _short(value: Json) -> str | None:
     return value if isinstance(value, str) and len(value) <= name_chars_max else None
 
 
-def _said(say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: Shape) -> dict[str, Any] | None:
-    """Return what a function of the user's says of an answer, if that has this shape; else it is unknown."""
+def _said(
+    say: Callable[[Json], Mapping[str, Any] | None], answer: Json, shape: Shape, *, lent: bool
+) -> dict[str, Any] | None:
+    """Return what a function says of an answer, if that has this shape; else it is unknown.
+
+    One of the user's, to whom the answer is `lent`, gets a copy: it may change what it is passed.
+    """
     try:
-        said = say(copy.deepcopy(answer))
+        said = say(copy.deepcopy(answer) if lent else answer)
         found: dict[str, Any] | None = None if said is None else plain(dict(said))
         if found is not None:
             shape.check(found, "$")

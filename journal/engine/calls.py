@@ -7,7 +7,6 @@ the table of engine.md H3. Which call it is: engine.md C1 to C9. When a run wait
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -26,7 +25,7 @@ from .attempts import LOST, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .recorded_requests import alike
-from .requests import AskedRequest
+from .requests import AskedRequest, copied
 from .sameness import known, same
 from .script import Entry, ScriptItem
 from .steps import StepControl
@@ -93,7 +92,7 @@ class Caller:
                 )
             (value, failure), *_ = flight
             if failure is None:
-                return copy.deepcopy(value)
+                return copied(value)
             if isinstance(failure, Exception):
                 raise failure
         return LIVE
@@ -498,7 +497,8 @@ class Caller:
         edited, note = (event.args, event.note) if isinstance(event, e.ApprovalResolved) else (None, None)
         if answer.decision not in ("approved", "edited"):
             raise f.Rejected(f"{answer.decision}: {note}" if note else str(answer.decision), note or "")
-        return copy.deepcopy(args if edited is None else edited)
+        used: dict[str, Json] = copied(args if edited is None else edited)
+        return used
 
 
 _NOBODY: Final = Call("", "", "\0")

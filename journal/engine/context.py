@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from runjournal.log import events as e
+from runjournal.log import failpoint
 from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain, tellable
 from runjournal.projections.costs import Costs
@@ -117,7 +118,7 @@ class MemoryView(MutableMapping[str, Json]):
         self._parts = parts
 
     def __getitem__(self, key: str) -> Json:
-        given = copy.deepcopy(self._parts.value(self._parts.memory()[key]))
+        given = copied(self._parts.value(self._parts.memory()[key]))
         if self._parts.steps.inside:
             self._parts.lent.lend(key, given)
         return given
@@ -293,14 +294,17 @@ class Context:
                 async with self._block(Asked(step_id, name, "do", key)) as block:
                     block.result = f.given_back(f"the function of step {name}", await body())
             self._steps.passed.add(step_id)
-            return copy.deepcopy(self._steps.result_of(step_id))
+            return copied(self._steps.result_of(step_id))
         finally:
             if driver.taken:
                 driver.give_floor()
 
     def _made(self, name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Awaitable[Any]]:
         """Return what makes the result of a `do`."""
-        return lambda: self._core.driver.value(f"the function of step {name}", fn(*args))
+        who, value = f"the function of step {name}", self._core.driver.value
+        if failpoint.hit is not None:
+            return lambda: value(who, failpoint.around("do", name, lambda: fn(*args)))
+        return lambda: value(who, fn(*args))
 
     # Calls and questions.
 

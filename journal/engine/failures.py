@@ -391,10 +391,13 @@ def written(what: str, value: Any) -> Any:
         raise ValueUnstorable(f"{what} can't be stored: {error}") from error
 
 
+_NAME: Final = Name()
+
+
 def check_name(name: object, what: str) -> None:
     """Raise WrongArgument for what is no name that can be on record."""
     try:
-        Name().check(name, what)
+        _NAME.check(name, what)
     except InvalidArgument as error:
         raise WrongArgument(str(error)) from None
 

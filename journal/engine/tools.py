@@ -515,6 +515,9 @@ def tool(
     return make if fn is None else make(fn)
 
 
+_ABOUT: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
+
+
 def call_key(  # noqa: PLR0917 - what an id is worked out from
     scope: str, step: str, what: str, args: Json, n: int = 1, salt: bytes = b""
 ) -> str:
@@ -527,5 +530,5 @@ def call_key(  # noqa: PLR0917 - what an id is worked out from
     about: dict[str, Json] = {"task": scope, "step": step, "tool": what, "args": args}
     if n > 1:
         about["n"] = n
-    text = json.dumps(about, sort_keys=True, ensure_ascii=False).encode()
+    text = _ABOUT.encode(about).encode()
     return (hmac.new(salt, text, "sha256") if salt else hashlib.sha256(text)).hexdigest()[:24]

@@ -112,7 +112,7 @@ def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None], 
     for row in rows:
         if row.seq == 1 and (opens := key(row.run_id)) is not None:
             yield _dump({"key": base64.b64encode(opens).decode(), "of": row.run_id})
-        for digest in _references(row.body):
+        for digest in references(row.body):
             if digest not in written:
                 written.add(digest)
                 body = blob(digest)
@@ -165,9 +165,12 @@ def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
 def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
     """Yield what of an export a store doesn't have: all, the tail of a run, or nothing; blobs and keys always.
 
+    Of a run that was purged there that is nothing.
+
     Raises ImportConflict if the store has a run of the same id with another history.
     """
     heads: dict[str, tuple[int, str | None]] = {}
+    purged: set[str] = set()
     last: dict[str, tuple[int, str]] = {}
     for entry in entries:
         if not isinstance(entry, JsonlRow):
@@ -176,6 +179,10 @@ def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
         if entry.run_id not in heads:
             head = stored.head(entry.run_id)
             heads[entry.run_id] = (head.head_seq, head.head_hash) if head else (0, None)
+            if head is not None and head.status == "purged":
+                purged.add(entry.run_id)
+        if entry.run_id in purged:
+            continue
         seq, expected = heads[entry.run_id]
         if entry.seq > seq:
             yield entry
@@ -261,7 +268,7 @@ class _Reading:
         row = JsonlRow(run_id, number, event_type, body, event_hash(run_id, number, event_type, prev, body))
         if row.hash.hex() != record["hash"]:
             raise ValueError("the event has another hash than its line says")
-        if missing := _references(row.body) - self._blobs:
+        if missing := references(row.body) - self._blobs:
             raise ValueError(f"{len(missing)} blobs that the event refers to haven't come before it")
         self._ends[row.run_id] = row.seq, row.hash
         self._events += 1
@@ -318,7 +325,7 @@ def _envelope(body: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", envelope) if isinstance(envelope, dict) else {}
 
 
-def _references(body: bytes) -> set[str]:
+def references(body: bytes) -> set[str]:
     """The digests of the blobs that an event refers to."""
     if b'"ext":' not in body:
         return set()

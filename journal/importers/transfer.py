@@ -19,10 +19,11 @@ from runjournal.log.limits import (
     import_states_held_max,
 )
 from runjournal.log.private_values import KeyRing
-from runjournal.log.store import Import, Transaction, Write
+from runjournal.log.store import Import, Reading, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
 from runjournal.projections.state import RunState
+from runjournal.writing import purged
 from runjournal.writing.appender import Batch
 
 from . import jsonl
@@ -35,11 +36,15 @@ _BIRTHS = frozenset(["run.queued", "run.imported", "run.opened"])
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What an import added to a run; `path` is the file's as the user named it."""
+    """What an import added to a run; `path` is the file's as the user named it.
+
+    `left_out` says why nothing is ever added to it again: the run was erased or purged here. None for any other run.
+    """
 
     run_id: str
     path: str
     events_added: int
+    left_out: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,21 @@ def import_claude_code(journal: Logbook, source: Source) -> FileReport:
     """Import a transcript of Claude Code in one transaction; what was imported of it before is not added again."""
     with read(source, journal.store) as found:
         added = dict.fromkeys((run.run_id for run in found.runs), 0)
-        batches = (batch for run in found.runs for batch in _batches(run))
+        left_out = {run_id: why for run_id in added if (why := _gone(journal.store, run_id)) is not None}
+        batches = (batch for run in found.runs if run.run_id not in left_out for batch in _batches(run))
         added |= journal.ownership.appender.append_stream(batches)
-    runs = [RunReport(run_id, found.path, count) for run_id, count in added.items()]
+    runs = [RunReport(run_id, found.path, count, left_out.get(run_id)) for run_id, count in added.items()]
     return FileReport(found.path, runs, found.quarantined, found.quarantined_count, found.torn_tail, found.error)
+
+
+def _gone(reading: Reading, run_id: str) -> str | None:
+    """Return why nothing is imported into a run any more; None if it may be."""
+    head = reading.head(run_id)
+    if head is not None and head.status == "purged":
+        return "it was purged here, and stays so"
+    if head is not None and reading.secret("run", run_id) == ERASED_KEY:
+        return "it was erased here, and nothing is added to it"
+    return None
 
 
 def _batches(run: ImportedRun) -> Iterator[Batch]:
@@ -89,8 +105,13 @@ def _batches(run: ImportedRun) -> Iterator[Batch]:
 
 
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
-    """Yield the lines of an export of these runs, each with its newline. Raises RunNotFound before the first line."""
+    """Yield the lines of an export of these runs, each with its newline.
+
+    Raises RunNotFound before the first line, and Purged for a run of which nothing is left to export.
+    """
     heads = [journal.head(run_id) for run_id in run_ids]
+    for head in heads:
+        purged.check_head(journal.store, head)
     rows = (
         jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body, digest)
         for head in heads
@@ -109,21 +130,26 @@ def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileRep
     """Import an export: the same ids, bytes and hashes, in one transaction; what is there already is not added again.
 
     The runs are marked as from elsewhere: they are never claimed here, since their owner may live on there; `fork`
-    goes on from them. Raises BadExport, ImportConflict; then nothing is written.
+    goes on from them. A run that was purged here stays so, and the report says it. Raises BadExport, ImportConflict;
+    then nothing is written.
     """
+    left_out: dict[str, str | None] = {}
 
     def decide(tx: Transaction) -> dict[str, int]:
         taking = _Taking(journal, tx, path)
+        left_out.clear()
         for entry in jsonl.additions(taking.noted(jsonl.read_lines(lines, path)), tx):
             taking.take(entry)
-        return taking.finish()
+        added = taking.finish()
+        left_out.update((run_id, _gone(tx, run_id)) for run_id in added)
+        return added
 
     added = journal.store.transact(decide, durable=True)
     journal.ownership.forget(added)
     for run_id, count in added.items():
         if count >= checkpoint_every_events:
             journal.checkpoint(run_id)
-    return FileReport(path, [RunReport(run_id, path, count) for run_id, count in added.items()])
+    return FileReport(path, [RunReport(run_id, path, count, left_out.get(run_id)) for run_id, count in added.items()])
 
 
 class _Taking:
@@ -137,6 +163,7 @@ class _Taking:
         self.rows: list[jsonl.JsonlRow] = []
         self.held_bytes = 0
         self.blobs: list[tuple[str, bytes]] = []
+        self.waiting: dict[str, bytes] = {}  # blobs that no event has named yet that is taken
         self.states: dict[str, RunState] = {}
         self.keys: dict[str, bytes] = {}
 
@@ -151,8 +178,7 @@ class _Taking:
         """Take one more row or blob."""
         if isinstance(entry, jsonl.Blob):
             if entry.body is not None:
-                self.blobs.append((entry.digest, entry.body))
-                self.held_bytes += len(entry.body)
+                self.waiting[entry.digest] = entry.body
             return
         if isinstance(entry, jsonl.RunKey):
             self.keys[entry.run_id] = entry.key
@@ -161,6 +187,9 @@ class _Taking:
             self._write()
         self.rows.append(entry)
         self.held_bytes += len(entry.body)
+        for digest in jsonl.references(entry.body) & self.waiting.keys():
+            self.blobs.append((digest, self.waiting.pop(digest)))
+            self.held_bytes += len(self.blobs[-1][1])
         if len(self.rows) >= import_chunk_events or self.held_bytes >= import_chunk_bytes:
             self._write()
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from . import events as e
 from .base import Event
 from .codec import Draft
-from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, StaleEpoch
+from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, Purged, StaleEpoch
 from .head import MOVES, RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, Head, sharper
 from .policies import EFFECT_FREE
 
@@ -104,8 +104,11 @@ _NOT_TERMINAL: Final = frozenset(
 _RECORDED: Final = CALL_STARTS | CALL_ENDS | {"message.appended", "context.compacted"}
 """What is recorded into an open run, beside what anybody may say of any run."""
 _NEVER_OWNER: Final = frozenset(
-    {"run.queued", "run.imported", "run.opened", "run.erased", "run.claimed", "tool.dispatched", "child.finished"}
+    {"run.queued", "run.imported", "run.opened", "run.erased", "run.purged"}
+    | {"run.claimed", "tool.dispatched", "child.finished"}
 )
+_OVER: Final = frozenset({"run.erased", "run.purged"})
+"""What is done to a run that has ended, by anybody."""
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"
@@ -138,10 +141,12 @@ class Gate:
     def admit(self, draft: Draft) -> None:
         """Raise the refusal if this writer may not append this event now.
 
-        Raises InvalidTransition, NotAllowed, StaleEpoch, CancelRequested, CallEnded, NotNewest: all are
+        Raises InvalidTransition, NotAllowed, Purged, StaleEpoch, CancelRequested, CallEnded, NotNewest: all are
         `AppendRefused`.
         """
         event, kind, status, run_id = draft.event, draft.type, self.status, self.head.run_id
+        if status == "purged":
+            raise Purged(run_id)
         if self.epoch and (status != "running" or self.epoch != self.current):
             raise StaleEpoch(run_id, self.epoch, self.current, status)
         if status == "new":
@@ -150,7 +155,7 @@ class Gate:
             _owner_may(self.head, event, status, self.cancel)
         elif kind in _ANYTIME or kind.startswith("x."):
             pass
-        elif status in UNOWNED or kind == "run.erased":
+        elif status in UNOWNED or kind in _OVER:
             _may_tell(self.head, draft, status, self.scene)
         elif kind in _NOT_TERMINAL:
             if status in TERMINAL:
@@ -187,10 +192,11 @@ def _may_begin(head: Head, kind: str, by: str) -> None:
 
 
 def _may_tell(head: Head, draft: Draft, status: str, scene: Scene) -> None:
-    """Judge what is told of a run that nobody owns, and the erasing of one that has ended."""
-    if draft.type == "run.erased":
+    """Judge what is told of a run that nobody owns, and the erasing or purging of one that has ended."""
+    if draft.type in _OVER:
         if status not in TERMINAL and status not in UNOWNED:
-            raise InvalidTransition(head.run_id, status, draft.type, "only a run that has ended is erased")
+            word = draft.type.removeprefix("run.")
+            raise InvalidTransition(head.run_id, status, draft.type, f"only a run that has ended is {word}")
     elif status == "open":
         _may_record(head, draft.event, scene)
     elif draft.type in STATUS_AFTER or not draft.by.startswith(IMPORTER):

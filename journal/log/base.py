@@ -87,6 +87,13 @@ class UnreadableEvent(Event):
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class PurgedEvent(Event):
+    """An event of a run that was purged: its place, type and hash are there, and nothing else; to any fold nothing."""
+
+    type: str
+
+
 NOTHING_UNKNOWN: Final[Mapping[str, Any]] = types.MappingProxyType({})
 
 
@@ -114,6 +121,11 @@ class RecordedEvent(NamedTuple):
     private: bool = False
 
 
+def at_position(record: RecordedEvent, position: int) -> RecordedEvent:
+    """Return a record at its place in the store; `_replace` would take twice as long, and each append comes by here."""
+    return RecordedEvent._make((record.run_id, record.seq, position, *record[3:]))
+
+
 class Field(NamedTuple):
     """One field of an event class: its name in storage, its shape, and whether it may be missing."""
 
@@ -127,7 +139,12 @@ class Field(NamedTuple):
     put: Callable[[Any, Any], None] | None
 
 
+_Writing: TypeAlias = tuple[str, Callable[[Any], Any], object, "Callable[[Any, str], None] | None"]
+"""A field as `data_of` needs it: its name in storage, how to get its value, which value isn't stored, its check."""
 _plans: dict[type[Event], tuple[Field, ...]] = {}
+_writing_plans: dict[type[Event], tuple[_Writing, ...]] = {}
+_NEVER: Final = object()
+"""What no field ever holds."""
 _types: dict[str, type[Event]] = {}
 _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 _SIMPLE: Final[Mapping[Any, Shape]] = {str: Text(), int: Whole(), float: Number(), bool: Flag(), Any: Anything()}
@@ -177,15 +194,22 @@ def plan_of(cls: type[Event]) -> tuple[Field, ...]:
     return plan
 
 
+def _writing_plan(cls: type[Event]) -> tuple[_Writing, ...]:
+    if (plan := _writing_plans.get(cls)) is None:
+        plan = tuple((f.name, f.get, f.default if f.optional else _NEVER, f.check) for f in plan_of(cls))
+        _writing_plans[cls] = plan
+    return plan
+
+
 def data_of(event: Event) -> dict[str, Any]:
     """Return the data of an event as it is stored: optional fields only where they say something.
 
     Raises InvalidArgument.
     """
     data: dict[str, Any] = {}
-    for name, _, _, optional, default, check, get, _ in _plans.get(type(event)) or plan_of(type(event)):
+    for name, get, unsaid, check in _writing_plans.get(type(event)) or _writing_plan(type(event)):
         value = get(event)
-        if optional and value is default:
+        if value is unsaid:
             continue
         if check is not None:
             check(value, name)

@@ -11,10 +11,14 @@ from functools import lru_cache
 from hashlib import sha256 as _sha256
 from typing import Final, TypeAlias
 
+import orjson
+
 from .errors import CorruptLog, InvalidArgument
 from .limits import hash_bytes, hashed_name_bytes_max
 
 DOMAIN: Final = b"runjournal/2\0"
+PURGED: Final = "run.purged"
+"""The type of the event behind which nothing comes, and before which all is empty."""
 GENESIS: Final = bytes(hash_bytes)
 """What stands for the hash before the first event of a run."""
 
@@ -59,19 +63,58 @@ def _counted(text: str, what: str) -> bytes:
     return bytes((len(encoded),)) + encoded
 
 
+class Emptied:
+    """What is left of the events before a `run.purged`, which names the number of them and this digest of them all.
+
+    Their bodies are gone, so that no hash can be worked out anew: what is stored is taken, and pinned by that event.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digest = _sha256()
+
+    def add(self, event_type: str, digest: bytes) -> None:
+        """Count one more event, its type and its stored hash."""
+        self.count += 1
+        self._digest.update(_type(event_type) + digest)
+
+    def digest(self) -> str:
+        """Return SHA-256, in hex, over the type, behind a byte of its length, and the hash of each event so far."""
+        return self._digest.hexdigest()
+
+    def fits(self, seq: int, body: bytes) -> bool:
+        """Return whether the event at `seq`, a `run.purged` with this body, is about just these."""
+        try:
+            said = orjson.loads(body)["data"]
+            return bool(self.count == seq - 1 and (said["events"], said["hashes"]) == (self.count, self.digest()))
+        except (ValueError, KeyError, TypeError):
+            return False
+
+
 def verified(rows: Iterable[RawRow], run_id: str, after: int = 0, prev: str | None = None) -> Iterator[RawRow]:
     """Yield the same rows, each checked to stand behind the one before it: dense `seq`, and the hash that it must have.
 
-    `after` and `prev` are the seq and the hash, in hex, of the event before the first. Raises CorruptLog at the first
-    row that doesn't fit.
+    `after` and `prev` are the seq and the hash, in hex, of the event before the first. Of a run that was purged, hashes
+    are taken as they are stored up to its last event, which has to be among the rows, as all before it. Raises
+    CorruptLog at the first row that doesn't fit.
     """
     link = GENESIS if prev is None else _from_hex(run_id, after + 1, prev)
     run, sha256 = b"", _sha256
+    emptied: Emptied | None = None
     for row in rows:
         after += 1
         seq, _, event_type, body, stored = row
         if seq != after:
             raise CorruptLog(run_id, after, f"the event is missing, the next one is seq {seq}")
+        if not body:
+            emptied = emptied or Emptied()
+            _leave(run_id, row, emptied)
+            link = stored
+            yield row
+            continue
+        if event_type == PURGED or emptied is not None:
+            _check_marker(run_id, row, emptied or Emptied())
+            emptied = None
         try:
             run = run or _run(run_id)
             link = sha256(b"".join((run, seq.to_bytes(8, "big"), _type(event_type), link, body))).digest()
@@ -84,6 +127,31 @@ def verified(rows: Iterable[RawRow], run_id: str, after: int = 0, prev: str | No
                 "its hash isn't the one that was stored: it, or the hash of the event before it, was changed",
             )
         yield row
+    if emptied is not None:
+        raise CorruptLog(run_id, after, _NO_MARKER)
+
+
+_NO_MARKER: Final = "its body was taken away, and no run.purged stands behind it"
+
+
+def _leave(run_id: str, row: RawRow, emptied: Emptied) -> None:
+    """Take an emptied event as it is stored. Raises CorruptLog where none can be."""
+    seq, _, event_type, _, stored = row
+    if emptied.count != seq - 1 or event_type == PURGED or len(stored) != hash_bytes:
+        raise CorruptLog(run_id, seq, _NO_MARKER)
+    try:
+        emptied.add(event_type, stored)
+    except InvalidArgument as error:
+        raise CorruptLog(run_id, seq, f"no event can be like this: {error}") from error
+
+
+def _check_marker(run_id: str, row: RawRow, emptied: Emptied) -> None:
+    """Raise CorruptLog unless this event is the `run.purged` of the emptied ones before it, and of all of them."""
+    seq, _, event_type, body, _ = row
+    if event_type != PURGED:
+        raise CorruptLog(run_id, seq - 1, _NO_MARKER)
+    if not emptied.fits(seq, body):
+        raise CorruptLog(run_id, seq, "it isn't about the events before it: one of them was changed, or not purged")
 
 
 def _from_hex(run_id: str, seq: int, text: str) -> bytes:

@@ -11,6 +11,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -83,15 +84,18 @@ class FakeClock:
         self.elapsed_s += seconds
 
 
-_TEXT_CHARS: Final = len("2026-11-29T13:28:05.123456")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def timestamp(moment: datetime) -> str:
     """Return the text of a time as it is stored: UTC, microseconds, `2026-11-29T13:28:05.123456Z`."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    text = moment.isoformat()[:-6]  # with its microseconds, unless there are none: half the time of asking for them
-    return f"{text}Z" if len(text) == _TEXT_CHARS else f"{text}.000000Z"
+    since = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)) - _EPOCH
+    return f"{_second(since.days, since.seconds)}.{since.microseconds:06d}Z"
+
+
+@lru_cache(maxsize=16)
+def _second(days: int, seconds: int) -> str:
+    return (_EPOCH + timedelta(days, seconds)).isoformat()[: -len("+00:00")]
 
 
 def parse_timestamp(text: str) -> datetime:

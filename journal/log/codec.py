@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import orjson
@@ -26,6 +26,7 @@ from .base import (
     Event,
     Json,
     NewerEvent,
+    PurgedEvent,
     RecordedEvent,
     UnknownEvent,
     UnreadableEvent,
@@ -58,6 +59,7 @@ RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _known: Final = registered()
 _Show: TypeAlias = Callable[[dict[str, Any], Any, frozenset[str]], None]
 _SCALARS: Final = frozenset({str, bool, type(None)})
+_TEXT: Final = frozenset({str})
 _MUTABLE: Final = frozenset({dict, list})
 _LENGTH: Final = Whole(0)
 
@@ -81,18 +83,29 @@ class Draft(NamedTuple):
     private: bytes = b""
 
 
+@lru_cache(maxsize=1024)
+def _is_run_id(text: str) -> bool:
+    return RUN_ID.fullmatch(text) is not None
+
+
 def check_run_id(run_id: object) -> str:
     """Return the run id, or raise InvalidArgument.
 
     A run id is 1 to 128 of A-Z a-z 0-9 . _ - and begins with none of . _ -.
     """
-    if not isinstance(run_id, str) or RUN_ID.fullmatch(run_id) is None:
+    if not isinstance(run_id, str) or not _is_run_id(run_id):
         shown = ascii(run_id)[:80] if isinstance(run_id, str) else type(run_id).__name__
         raise InvalidArgument(
             f"run id {shown}: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, "
             "starting with a letter or digit"
         )
     return run_id
+
+
+def _is_flat(value: Json) -> bool:
+    """Return whether a value is an object of texts, flags and nulls, as most events are: nothing in it is to check."""
+    kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType] - of whatever
+    return kind is dict and _TEXT.issuperset(map(type, value)) and _SCALARS.issuperset(map(type, value.values()))
 
 
 def _check(value: Json, path: str, depth: int) -> None:
@@ -133,7 +146,7 @@ def dumps(value: Json, path: str = "$", depth: int = 0) -> bytes:
     Allowed are a depth of at most 64, counted from `depth`, integers of 64 bits, finite floats, keys that are text, no
     subclass of str, int, list or dict, and no lone surrogate.
     """
-    if type(value) not in _SCALARS:
+    if type(value) not in _SCALARS and not (depth < json_depth_max and _is_flat(value)):
         _check(value, path, depth)
     try:
         text = orjson.dumps(value, option=_OPTIONS)
@@ -381,7 +394,7 @@ def decode(  # noqa: PLR0917 - the columns of a row, in their order
     `keys(run_id)` returns the key of a private run; with `no_key` its private values read as if they had been erased.
     """
     try:
-        envelope = orjson.loads(body)
+        envelope = orjson.loads(body) if body else _NOTHING
         at, by, epoch, step = envelope["at"], envelope["by"], envelope["epoch"], envelope["step"]
         sound = type(at) is str and type(by) is str and type(epoch) is int and (step is None or type(step) is int)
     except (KeyError, TypeError, ValueError):
@@ -390,6 +403,8 @@ def decode(  # noqa: PLR0917 - the columns of a row, in their order
     unknown: Mapping[str, Json] = NOTHING_UNKNOWN
     if not (event_type.isascii() or is_utf8(event_type)) or not (run_id.isascii() or is_utf8(run_id)):
         event = UnreadableEvent(event_type, "its type or its run's id is no UTF-8", body)
+    elif not body:
+        event = PurgedEvent(event_type)
     elif sound:
         event, unknown = _event(event_type, body, envelope, partial(put_back, keys, run_id, seq, event_type))
     else:

@@ -111,6 +111,16 @@ class InvalidTransition(NotAllowed):
         self.event_type = event_type
 
 
+class Purged(NotAllowed):
+    """The run was purged (`Journal.purge`): nothing of it is left to go on from, and nothing is ever added to it."""
+
+    code = "purged"
+
+    def __init__(self, run_id: str, what: str = "") -> None:
+        super().__init__(f"run {run_id} was purged{f' ({what})' if what else ''}: nothing goes on from it any more")
+        self.run_id = run_id
+
+
 class StaleEpoch(AppendRefused):
     """The writer's lease was taken over: a newer owner has a higher epoch. It must stop working on this run."""
 

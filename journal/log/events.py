@@ -13,6 +13,7 @@ from .base import BlobRef as BlobRef
 from .base import Event as Event
 from .base import Json as Json
 from .base import NewerEvent as NewerEvent
+from .base import PurgedEvent as PurgedEvent
 from .base import RecordedEvent as RecordedEvent
 from .base import UnknownEvent as UnknownEvent
 from .base import UnreadableEvent as UnreadableEvent
@@ -196,6 +197,30 @@ class RunErased(Event):
 
     TYPE: ClassVar[str] = "run.erased"
     reason: str
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class RunPurged(Event):
+    """The run was purged, see `Journal.purge`: what is left of it. Always the last event, and all before it are empty.
+
+    `hashes` is SHA-256 over the type, behind a byte of its length, and the hash of each event before it.
+    """
+
+    TYPE: ClassVar[str] = "run.purged"
+    reason: str
+    status: Annotated[str, s.OneOf(("completed", "failed", "cancelled", "imported", "open"))]
+    kind: Name
+    scope: Name
+    queued_at: Time
+    events: One
+    head_hash: Digest
+    hashes: Digest
+    lines: Annotated[dict[str, dict[str, dict[str, int]]], s.MapOf(s.MapOf(s.MapOf(s.Whole(0))))]
+    money: Annotated[dict[str, dict[str, str]], s.MapOf(s.MapOf(s.Text()))]
+    started_at: Time | None = None
+    ended_at: Time | None = None
+    parent_run_id: Name | None = None
 
 
 @builtin

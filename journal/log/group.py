@@ -21,6 +21,7 @@ from contextlib import suppress
 from threading import RLock, Thread, current_thread, get_ident
 from typing import Protocol, TypeVar, cast
 
+from . import failpoint
 from .errors import OutcomeUnknown, StoreBusy, StoreError
 from .guard import Signal, free, hold
 from .limits import committer_idle_s, group_appends_max
@@ -177,6 +178,7 @@ class GroupCommit:
         there = list(self._line)
         durable = any(each.work.durable for each in there)
         group = self._now = _Group()
+        failpoint.passed("group")
 
         def decide(tx: Transaction) -> None:
             self._judge(cast("SharedTransaction", tx), group, durable=durable)

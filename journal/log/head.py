@@ -17,11 +17,12 @@ from .base import RecordedEvent
 from .codec import RUN_ID, is_utf8
 from .limits import row_int_max
 
-TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+TERMINAL: Final = frozenset({"completed", "failed", "cancelled", "purged"})
 UNOWNED: Final = frozenset({"imported", "open"})
 """The statuses of a run that nobody ever owns: it happens elsewhere, and the log is only told of it."""
 STATUSES: Final = (
     "queued", "running", "waiting", "scheduled_retry", "completed", "failed", "cancelled", "imported", "open",
+    "purged",
 )  # fmt: skip
 STATUS_AFTER: Final[Mapping[str, str]] = {
     "run.queued": "queued",
@@ -34,6 +35,7 @@ STATUS_AFTER: Final[Mapping[str, str]] = {
     "run.completed": "completed",
     "run.failed": "failed",
     "run.cancelled": "cancelled",
+    "run.purged": "purged",
 }
 """The status that an event leads to; every other type leaves it as it is."""
 
@@ -178,6 +180,11 @@ def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
                 owner=event.worker, epoch=event.epoch, lease_until=boottime_s + event.lease_s, heartbeat_at=boottime_s,
                 boot_id=event.boot_id, host=event.host, pid_ns=event.pid_ns, pid=event.pid,
                 pid_started=event.pid_started, due_at=None, wake_at=None,
+            )  # fmt: skip
+        case e.RunPurged():
+            return Head(
+                head.run_id, head.status, event.kind, scope=event.scope, parent_run_id=event.parent_run_id,
+                queued_at=event.queued_at, updated_at=record.at, head_seq=record.seq, head_hash=record.hash,
             )  # fmt: skip
         case e.RunCancelRequested():
             return head._replace(cancel_requested=sharper(head.cancel_requested, event.mode))

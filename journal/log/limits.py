@@ -345,3 +345,19 @@ demo_end_wait_s: Final = 10.0
 """How long the demo waits for a process that it has ended."""
 demo_preview_chars_max: Final = 50
 """The arguments of a call that the demo asks about; what is longer is cut, with an ellipsis."""
+
+# The kit that crashes agents.
+crash_life_s: Final = 60.0
+"""How long `crash_points` lets one process of the agent live, unless `max_s` says otherwise."""
+crash_lives_max: Final = 12
+"""Processes of one run in `crash_points` beyond those of a run without a crash; then the run is stuck."""
+crash_same_errors_max: Final = 3
+"""How often in a row the processes of such a run end by the same error; then the run is stuck."""
+crash_poll_s: Final = 0.002
+"""Between two looks of `crash_points` at whether a process has ended, at most."""
+crash_told_chars_max: Final = 300
+"""A value in a failure of `crash_points` is cut to this, with an ellipsis."""
+crash_around_points: Final = 4
+"""Points that a failure of `crash_points` tells before its crash, and twice as many behind."""
+crash_memory_bytes_min: Final = 256 * 1024 * 1024
+"""Free bytes of /dev/shm from which on `crash_points` keeps its stores there, where no commit waits for a disk."""

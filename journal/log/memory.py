@@ -142,7 +142,7 @@ class MemoryStore(MemoryReads):
 
         def save() -> None:
             self._check()
-            keep_checkpoint(self._tables["checkpoints"], checkpoint, keep)
+            keep_checkpoint(self._tables, checkpoint, keep)
 
         hold(self._lock, save)
 

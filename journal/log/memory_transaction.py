@@ -44,6 +44,17 @@ class MemoryRecorder(POPOApplicationRecorder):
         """Every run that has an event."""
         return hold(self._database_lock, lambda: [str(run_id) for run_id in self._stored_events_index])
 
+    def empty(self, run_id: str) -> None:
+        """Take the bodies of a run's events away, but for the last one's."""
+
+        def emptied() -> None:
+            places = self._stored_events_index.get(run_id, {})
+            for seq, place in places.items():
+                if seq < len(places):
+                    self._stored_events[place] = _emptied(self._stored_events[place])
+
+        hold(self._database_lock, emptied)
+
     def put(self, after: int, events: Sequence[StoredEvent]) -> None:
         """Insert events behind a position; called again after an interrupt, it begins anew."""
 
@@ -65,6 +76,14 @@ def _stored(run_id: str, row: NewRow) -> StoredEvent:
     """An event as the recorder keeps it: its state is the hash, and behind that the body."""
     seq, kind, body, digest = row
     return StoredEvent(run_id, seq, kind, digest + body)
+
+
+def _emptied(event: StoredEvent) -> StoredEvent:
+    return StoredEvent(event.originator_id, event.originator_version, event.topic, event.state[:hash_bytes])
+
+
+def _emptied_at(each: Notification) -> Notification:
+    return Notification(each.originator_id, each.originator_version, each.topic, each.state[:hash_bytes], each.id)
 
 
 def _row(each: Notification) -> RawRow:
@@ -152,10 +171,17 @@ class MemoryReads(ABC):
     @abstractmethod
     def _runs(self) -> list[str]: ...
 
-    def born(self) -> Iterator[str]:
-        """Every run that has a first event, in the order of these."""
+    def born(self, after: int = 0) -> Iterator[str]:
+        """Every run that has a first event, in the order of these; only those born behind a position."""
         first = [(position, run_id) for run_id in self._runs() for _, position, *_ in self.read_raw(run_id, 0, 1)]
-        yield from (run_id for _, run_id in sorted(first))
+        yield from (run_id for position, run_id in sorted(first) if position > after)
+
+    def naming_blobs(self, after: int = 0) -> Iterator[tuple[str, bytes]]:
+        """(run id, body) of every event behind a position that may name a blob."""
+        for run_id in self._runs():
+            for _, position, _, body, _ in self.read_raw(run_id):
+                if position > after and b'"ext":' in body:
+                    yield run_id, body
 
 
 class MemoryTransaction(MemoryReads):
@@ -167,6 +193,7 @@ class MemoryTransaction(MemoryReads):
         self.changes: Tables = {name: {} for name in STATE}
         self.events: list[StoredEvent] = []
         self.checkpoints: list[tuple[Checkpoint, int]] = []
+        self.purged: dict[str, int] = {}
         self.after = recorder.max_notification_id() or 0
         self.ended = False
 
@@ -192,7 +219,9 @@ class MemoryTransaction(MemoryReads):
             for place, event in enumerate(self.events)
             if event.originator_id == run_id and first <= event.originator_version <= last
         ]
-        return self.recorder.page(run_id, first, last) + mine
+        page = self.recorder.page(run_id, first, last) + mine
+        upto = self.purged.get(run_id, 0)
+        return [each if each.originator_version >= upto else _emptied_at(each) for each in page] if upto else page
 
     def write(self, write: Write) -> list[int]:
         """Append; return the store-wide positions of the events. Raises WrongExpectation if the head has moved."""
@@ -223,6 +252,18 @@ class MemoryTransaction(MemoryReads):
             return 0
         self.changes["secrets"][purpose, name] = ERASED_KEY
         return 1
+
+    def purge(self, run_id: str, digests: Iterable[str]) -> None:
+        """Empty the events of a run whose last one is run.purged, and these blobs; forget what it has beside them."""
+        head = self.head(run_id)
+        if head is None or head.status != "purged":
+            raise StoreError(f"memory: run {run_id} has no run.purged, so nothing of it is purged")
+        self.purged[run_id] = head.head_seq
+        self.changes["blobs"].update(dict.fromkeys((digest,) for digest in digests))
+        for table in ("effects", "unknowns", "step_ends", "checkpoints"):
+            rows: dict[Key, Any] = {**self.tables[table], **self.changes[table]}
+            mine = [key for key, row in rows.items() if row is not None and row.run_id == run_id]
+            self.changes[table].update(dict.fromkeys(mine))
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Raise InvalidArgument: there is no SQL here."""
@@ -274,10 +315,10 @@ class MemoryTransaction(MemoryReads):
 
     def commit(self) -> None:
         """Move all changes into the tables; called again after an interrupt, it ends the same."""
-        for checkpoint, keep in self.checkpoints:
-            keep_checkpoint(self.tables["checkpoints"], checkpoint, keep)
         if self.events:
             self.recorder.put(self.after, self.events)
+        for run_id in self.purged:
+            self.recorder.empty(run_id)
         for name, changes in self.changes.items():
             table = self.tables[name]
             for key, row in changes.items():
@@ -285,10 +326,15 @@ class MemoryTransaction(MemoryReads):
                     table.pop(key, None)
                 else:
                     table[key] = row
+        for checkpoint, keep in self.checkpoints:
+            keep_checkpoint(self.tables, checkpoint, keep)
 
 
-def keep_checkpoint(table: dict[Key, Any], checkpoint: Checkpoint, keep: int) -> None:
+def keep_checkpoint(tables: Tables, checkpoint: Checkpoint, keep: int) -> None:
     """Keep a checkpoint, and drop all but the newest `keep` of its projection in the run, and the last of a stretch."""
+    table, head = tables["checkpoints"], tables["runs"].get((checkpoint.run_id,))
+    if head is not None and head.status == "purged":
+        return
     table[checkpoint[:3]] = checkpoint
     whose = (checkpoint.run_id, checkpoint.projection)
     mine = sorted((key for key, each in table.items() if (each.run_id, each.projection) == whose), reverse=True)

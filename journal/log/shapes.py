@@ -6,7 +6,7 @@ Folds rely on these shapes, so both the writer and the reader of an event check 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
@@ -73,9 +73,13 @@ class Text:
 
     pattern: str = ""
     what: str = "a text"
+    _matches: Callable[[str], object] = field(init=False, repr=False, compare=False, default=bool)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_matches", re.compile(self.pattern).fullmatch)
 
     def check(self, value: Any, path: str) -> None:
-        if type(value) is not str or (self.pattern and re.fullmatch(self.pattern, value) is None):
+        if type(value) is not str or (self.pattern and not self._matches(value)):
             raise refuse(path, self.what, value)
         if not (value.isascii() or is_unicode(value)):
             raise refuse(path, "text that is valid Unicode, without a lone surrogate", value)

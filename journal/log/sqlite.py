@@ -23,8 +23,8 @@ from weakref import WeakSet
 
 import apsw
 
+from . import failpoint, sqlite_single
 from . import sqlite_checkpoints as checkpoints
-from . import sqlite_single
 from . import sqlite_upkeep as upkeep
 from .clock import Clock
 from .errors import (
@@ -133,6 +133,7 @@ class SQLiteStore(SQLiteWideReads):
         self._heart: apsw.Connection | None = None
         self._watcher: apsw.Connection | None = None
         self._writer.set_wal_hook(self._on_commit)
+        upkeep.keep_in_memory(self._writer)
         self._writer.set_busy_handler(LockWait(busy_wait_s))
         self.sharing = GroupCommit(self.transact, self._check, lambda: self._owner, self._path, busy_wait_s)
         """Where appends share a commit when there are several at the same time."""
@@ -289,13 +290,14 @@ class SQLiteStore(SQLiteWideReads):
         if not self._lock.acquire(blocking=False):
             return  # it is another thread's
         try:
-            if not self._closed and self._writer.in_transaction:
+            if not self._closed and self._writer.in_transaction:  # SQLite rolls back by itself after some errors
                 self._roll_back()
         finally:
             self._owner = 0
             free(self._lock)
 
     def _commit(self) -> None:
+        failpoint.passed("commit.before")
         try:
             self._writer.execute("COMMIT")
         except apsw.Error as error:
@@ -309,16 +311,15 @@ class SQLiteStore(SQLiteWideReads):
         raise translation from error
 
     def _committed(self) -> None:
+        failpoint.passed("commit.after")
         # Behind the commit, so that none is acknowledged that went into a file which nobody finds again.
         self._files.check("what was committed just now is in the file that was there, and counts for nothing")
         if self._wal_pages >= wal_autocheckpoint_pages:
             self._checkpoint()
 
     def _roll_back(self) -> None:
-        """Roll back unless SQLite has done so by itself, as it does after a full disk or an I/O error."""
         try:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
+            self._writer.execute("ROLLBACK")
         except apsw.Error:
             self._poison()
 
@@ -333,6 +334,7 @@ class SQLiteStore(SQLiteWideReads):
         build on, so nothing more is acknowledged after it.
         """
         self._wal_pages = 0
+        failpoint.passed("checkpoint")
         try:
             self._writer.wal_checkpoint(mode=mode)
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
@@ -385,10 +387,8 @@ class SQLiteStore(SQLiteWideReads):
 
         def rewrite(writer: apsw.Connection) -> int:
             before = upkeep.bytes_held(self._path)
-            try:
-                writer.execute("VACUUM").fetchall()
-            except apsw.Error as error:
-                raise translate(error, self._path) from error
+            with translated(self._path):
+                upkeep.vacuum(writer)
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
             return max(0, before - upkeep.bytes_held(self._path))
 
@@ -396,10 +396,8 @@ class SQLiteStore(SQLiteWideReads):
 
     def _relaxed(self, work: Callable[[apsw.Connection], T]) -> T:
         def translating(writer: apsw.Connection) -> T:
-            try:
+            with translated(self._path):
                 return work(writer)
-            except apsw.Error as error:
-                raise translate(error, self._path) from error
 
         return self._write(translating, durable=False)
 
@@ -535,13 +533,7 @@ class SQLiteStore(SQLiteWideReads):
             if self._files.identity in _poisoned or not self._files.may_close():
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             else:
-                try:
-                    self._writer.set_busy_timeout(0)
-                    self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                except apsw.BusyError:
-                    pass  # another process reads or writes: it will do this when it closes
-                except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
-                    self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                upkeep.truncate_before_close(self._writer)
             self._disconnect(self._writer)
         finally:
             self._lock.release()

@@ -17,7 +17,11 @@ from .cipher import ERASED_KEY, blob_run, decrypt_blob, encrypt_blob
 from .limits import checkpoint_stretch_events
 from .store import Checkpoint
 
-_SAVE: Final = "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) VALUES (?, ?, ?, ?)"
+_SAVE: Final = (
+    "INSERT OR REPLACE INTO checkpoints (run_id, seq, fold, body) SELECT ?1, ?2, ?3, ?4 "
+    "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1 AND status = 'purged')"
+)
+"""Of a purged run none is kept: whoever comes late has folded what is gone."""
 _TRIM: Final = (
     "DELETE FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 AND (seq, fold) NOT IN "
     "(SELECT seq, fold FROM checkpoints WHERE run_id = ?1 AND substr(fold, 1, length(?2)) = ?2 "

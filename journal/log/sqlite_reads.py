@@ -73,9 +73,11 @@ _STEP_ENDS: Final = (
     "SELECT run_id, step, attempt, kind, ok, seq FROM step_ends WHERE run_id = ? AND step = ? ORDER BY attempt"
 )
 _IMPORTED: Final = "SELECT run_id, source, sha256, taken FROM imports WHERE run_id = ?"
-_BLOB: Final = "SELECT body FROM blobs WHERE digest = ?"
+# An empty blob is one that was purged.
+_BLOB: Final = "SELECT body FROM blobs WHERE digest = ? AND length(body) > 0"
 _BLOBS_PAGE: Final = (
-    "SELECT digest, iif(bytes = length(body), bytes, -1) FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+    "SELECT digest, iif(bytes = length(body), bytes, -1) FROM blobs "
+    "WHERE digest > ? AND (bytes <> 0 OR length(body) > 0) ORDER BY digest LIMIT ?"
 )
 _CHECKPOINT_BEFORE: Final = (
     "SELECT run_id, seq, fold, body FROM checkpoints WHERE run_id = ? AND (seq, fold) < (?, CAST(? AS TEXT)) "
@@ -85,6 +87,15 @@ _CHECKPOINT_RUNS: Final = "SELECT DISTINCT run_id FROM checkpoints"
 _BORN: Final = (
     "SELECT position, run_id FROM events CROSS JOIN run_keys USING (run) "
     "WHERE seq = 1 AND position > ? ORDER BY position LIMIT ?"
+)
+# Runs are numbered in the order of their first events.
+_BORN_ALL: Final = (
+    "SELECT run, run_id FROM run_keys "
+    "WHERE EXISTS (SELECT 1 FROM events WHERE events.run = run_keys.run AND seq = 1) AND run > ? ORDER BY run LIMIT ?"
+)
+_NAMING_BLOBS: Final = (
+    "SELECT position, run_id, body FROM events CROSS JOIN run_keys USING (run) "
+    f"""WHERE position > ? AND instr(body, CAST('"ext":' AS BLOB)) > 0 ORDER BY position LIMIT {read_page_events_max}"""
 )
 _RUN_IDS: Final = "SELECT run_id FROM run_keys WHERE EXISTS (SELECT 1 FROM events WHERE events.run = run_keys.run)"
 _TYPE_COUNTS: Final = (
@@ -297,11 +308,17 @@ class SQLiteReads(ABC):
         key = self.secret("run", run_id)
         return None if key == ERASED_KEY else key
 
-    def born(self) -> Iterator[str]:
-        """Every run that has a first event, in the order of these."""
-        after = 0
-        while page := self._rows(_BORN, (after, read_page_events_max)):
+    def born(self, after: int = 0) -> Iterator[str]:
+        """Every run that has a first event, in the order of these; only those born behind a position."""
+        query = _BORN if after else _BORN_ALL
+        while page := self._rows(query, (after, read_page_events_max)):
             yield from (run_id for _, run_id in page)
+            after = page[-1][0]
+
+    def naming_blobs(self, after: int = 0) -> Iterator[tuple[str, bytes]]:
+        """(run id, body) of every event behind a position that may name a blob."""
+        while page := self._rows(_NAMING_BLOBS, (after,)):
+            yield from ((run_id, body) for _, run_id, body in page)
             after = page[-1][0]
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import apsw
 
+from . import failpoint
 from .errors import StoreError
 from .store import Alone
 
@@ -37,10 +38,12 @@ def append_and_commit(connection: apsw.Connection, alone: Alone, path: str) -> i
     """Do as `append`; raise StoreError inside a transaction, whose end would be that of the statement."""
     if connection.in_transaction:
         raise StoreError(f"{path}: a transaction is open on the connection of the writer")
+    failpoint.passed("commit.before")
     return append(connection, alone)
 
 
 def heartbeat(connection: apsw.Connection, run_id: str, epoch: int, lease_until: float, at: float) -> bool:
     """Extend the lease of a running run; return whether `epoch` is its epoch. Raises the driver's errors."""
+    failpoint.passed("heartbeat")
     connection.execute(_HEARTBEAT, (lease_until, at, run_id, epoch))
     return connection.changes() == 1

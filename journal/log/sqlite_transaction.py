@@ -36,7 +36,10 @@ _STANDS: Final = (
 _REPLACE: Final = f"UPDATE runs SET {_SET} WHERE run = ?"
 _INSERT: Final = "INSERT INTO events (run, seq, type, body, hash) VALUES (?, ?, ?, ?, ?)"
 
-_ADD_BLOB: Final = "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_ADD_BLOB: Final = (
+    "INSERT INTO blobs (digest, bytes, body) VALUES (?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET bytes = excluded.bytes, body = excluded.body WHERE length(body) = 0"
+)
 _ADD_EFFECT: Final = "INSERT INTO effects (scope, key, tool, args_sha256, run_id, seq) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_UNKNOWN: Final = "INSERT INTO unknowns (scope, key, run_id, seq) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _RETAG: Final = (
@@ -67,6 +70,15 @@ _UNSCRUBBED: Final = (
     "INSERT INTO meta (key, value) VALUES ('scrub', '1') ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1"
 )
 """Counted, so that who has scrubbed takes away no note that came meanwhile."""
+_EMPTY: Final = (
+    "UPDATE events SET body = x'' WHERE run = (SELECT run FROM run_keys WHERE run_id = ?) AND type <> 'run.purged' "
+    "AND body <> x''"
+)
+_EMPTY_BLOB: Final = "UPDATE blobs SET bytes = 0, body = x'' WHERE digest = ?"
+_FORGET: Final = tuple(
+    f"DELETE FROM {table} WHERE run_id = ?" for table in ("effects", "unknowns", "step_ends", "checkpoints")
+)
+"""What a purged run has beside its events. The row of its line stays, so that nobody takes the scope again."""
 
 
 class SQLiteTransaction(SQLiteReads):
@@ -186,6 +198,23 @@ class SQLiteTransaction(SQLiteReads):
         if found:
             self._rows(_UNSCRUBBED)
         return found
+
+    def purge(self, run_id: str, digests: Iterable[str]) -> None:
+        """Empty the events of a run whose last one is run.purged, and these blobs; forget what it has beside them."""
+        self.written += 1
+        self.check()
+        try:
+            self._connection.execute(_EMPTY, (run_id,))
+            self._connection.executemany(_EMPTY_BLOB, [(digest,) for digest in digests])
+            for statement in _FORGET:
+                self._connection.execute(statement, (run_id,))
+            self._connection.execute(_UNSCRUBBED)
+        except apsw.Error as error:
+            self.failed = translate(error, self._path)
+            raise self.failed from error
+        except BaseException as error:
+            self.failed = error
+            raise
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement of a transactional tool on its tables; return its rows.

@@ -19,11 +19,12 @@ from .sqlite_schema import MIGRATIONS
 def facts(connection: apsw.Connection) -> dict[str, Any]:
     """Return schema, settings and counts of a store."""
     settings = ("journal_mode", "page_size", "page_count", "freelist_count", "journal_size_limit")
-    counts = ("runs", "blobs", "checkpoints")
+    counts = ("runs", "checkpoints")
     return {
         "schema": value(connection, "PRAGMA user_version"),
         **{name: value(connection, f"PRAGMA {name}") for name in settings},
         **{f"{name}_count": value(connection, f"SELECT count(*) FROM {name}") for name in counts},
+        "blobs_count": value(connection, "SELECT count(*) FROM blobs WHERE length(body) > 0"),
         "events_count": value(connection, "SELECT count(*) FROM events"),
     }
 
@@ -47,6 +48,20 @@ def bytes_held(path: str) -> int:
     return size(path) + size(f"{path}-wal")
 
 
+def keep_in_memory(writer: apsw.Connection) -> None:
+    """Have the connection keep what a statement may have to undo in memory: in a file, what was purged would lie on."""
+    writer.execute("PRAGMA temp_store = MEMORY").fetchall()
+
+
+def vacuum(writer: apsw.Connection) -> None:
+    """Write the file anew, by way of a copy in a temporary file: there may be no room for it in memory."""
+    writer.execute("PRAGMA temp_store = FILE").fetchall()
+    try:
+        writer.execute("VACUUM").fetchall()
+    finally:
+        keep_in_memory(writer)
+
+
 def truncate_wal(connection: apsw.Connection) -> bool:
     """Move the whole WAL into the file, so that no older page is left in it; return whether readers let it."""
     try:
@@ -54,6 +69,17 @@ def truncate_wal(connection: apsw.Connection) -> bool:
     except (apsw.BusyError, apsw.LockedError):
         return False
     return True
+
+
+def truncate_before_close(connection: apsw.Connection) -> None:
+    """Move the whole WAL into the file, unless somebody else has it open, who will do it when it closes it."""
+    try:
+        connection.set_busy_timeout(0)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return
+    except apsw.Error:  # SQLite would try once more, and believe a second fsync; the WAL has it all
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def scrub(noted: Callable[[], str | None], attempt: Callable[[str], bool]) -> bool:

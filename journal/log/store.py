@@ -203,8 +203,12 @@ class Reading(Protocol):
         """Return the key of a run's private values; None if it has none, or they were erased."""
         ...
 
-    def born(self) -> Iterator[str]:
-        """Yield every run that has a first event, in the order of their first events."""
+    def born(self, after: int = 0) -> Iterator[str]:
+        """Yield every run that has a first event, in the order of their first events; only those behind a position."""
+        ...
+
+    def naming_blobs(self, after: int = 0) -> Iterator[tuple[str, bytes]]:
+        """Yield (run id, body) of every event behind a position that may name a value which is held out of line."""
         ...
 
 
@@ -227,6 +231,14 @@ class Transaction(Reading, Protocol):
         """Overwrite every key for a purpose and name in place; return how many weren't erased before.
 
         What is left of them in other places of the files goes with `Store.scrub`.
+        """
+        ...
+
+    def purge(self, run_id: str, digests: Iterable[str]) -> None:
+        """Empty the bodies of all events of a run but the last, which is run.purged, and these blobs, for ever.
+
+        Its effects, unknown calls, ends of steps and checkpoints go, too. What is left of it in other places of the
+        files goes with `Store.scrub`. Raises StoreError for a run whose last event is another one.
         """
         ...
 
@@ -424,7 +436,7 @@ class Store(Reading, Protocol):
         ...
 
     def blob(self, digest: str) -> bytes | None:
-        """Return the bytes of a blob, or None."""
+        """Return the bytes of a blob, or None. No blob is empty: an empty value has JSON, too."""
         ...
 
     def blob_digests(self) -> Iterator[tuple[str, int]]:
@@ -447,9 +459,9 @@ class Store(Reading, Protocol):
         ...
 
     def scrub(self) -> bool:
-        """Make sure that no file of the store holds an erased key any more; return whether that could be done.
+        """Make sure that no file of the store holds what was erased or purged; return whether that could be done.
 
-        It can't while a reader, of any process, still reads from before the erasure: then `unscrubbed` says so until
+        It can't while a reader, of any process, still reads from before that: then `unscrubbed` says so until
         another `scrub` gets through. Raises what `transact` raises.
         """
         ...
@@ -528,7 +540,7 @@ def read(
     wanted = None if types is None else frozenset(types)
     keys = KeyRing(reading.key)
     for row in reading.read_raw(run_id, after, upto):
-        if wanted is None or row[2] in wanted:
+        if wanted is None or (row[2] in wanted and row[3]):  # of a purged event only the type is left
             yield decode(run_id, *row, keys)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from runjournal.log import events as e
-from runjournal.log.base import RecordedEvent
+from runjournal.log.base import PurgedEvent, RecordedEvent
 from runjournal.log.errors import StoreBusy
 from runjournal.log.head import Head
 from runjournal.log.limits import int_max
@@ -211,7 +211,7 @@ class TableAudit:
     def _check_note(self) -> Iterator[Finding]:
         """The note of an export names the event that it ended with; that of a transcript, who has read it."""
         note, first = self._note, self._first
-        if note is None or first is None:
+        if note is None or first is None or isinstance(first.event, PurgedEvent):
             return
         if note.source != "jsonl":
             sound = first.by == f"import:{note.source}"

@@ -165,9 +165,9 @@ class _Patient:
             yield Check("schema", None, f"{len(own)} tables and indexes were made by the store's user{_list(own)}")
 
     def erased(self) -> Iterator[Check]:
-        """Whether keys that were erased are gone from every file of the store."""
+        """Whether what was erased or purged is gone from every file of the store."""
         if self.store.unscrubbed():
-            what = "a reader that began before an erasure keeps an older page with the key: end it, or wait for it"
+            what = "a reader that began before an erasure or a purge keeps older pages of it: end it, or wait for it"
             yield Check("erased", False, what, self._command("doctor"))
 
     def tables(self) -> Iterator[Check]:

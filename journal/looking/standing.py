@@ -302,6 +302,12 @@ _recorded: Final = "it is open: it happens elsewhere, and is recorded here as it
 
 KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
+        "purged",
+        lambda s: s.head.status == "purged",
+        lambda s: f"it was {s.state.status.was}, and was purged ({s.state.status.why}): this is all that is left of it",
+        lambda s: [s.do("show", "what it was, and what it has cost", moves=False)],
+    ),
+    StandingKind(
         "imported",
         lambda s: s.head.status == "imported",
         lambda _: _never,

@@ -9,7 +9,7 @@ from runjournal.logbook import Logbook
 from runjournal.projections.calls import Call, Counts
 from runjournal.projections.state import RunState
 from runjournal.projections.status import reference
-from runjournal.writing import folding
+from runjournal.writing import folding, purged
 
 from .progress import Progress, told
 
@@ -35,7 +35,7 @@ def state_at(
     With `whole`, it is folded from the start. What is folded is verified: its links, and that no event is missing.
     Raises RunNotFound, InvalidArgument (no such seq), CorruptLog, Unfoldable.
     """
-    upto = folding.checked_seq(journal.head(run_id), at)
+    upto = purged.checked_seq(journal.store, journal.head(run_id), at)
     state, since, chain = folding.start(journal.store, journal.store, run_id, upto, whole=whole)
     records = folding.chained(journal.store, run_id, since, upto, chain)
     return Folded(state.fold(told(records, upto - since, progress), force=force), since)

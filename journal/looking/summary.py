@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json, RecordedEvent
-from runjournal.log.errors import CorruptLog, JournalError, Unfoldable
+from runjournal.log.errors import CorruptLog, JournalError, Purged, Unfoldable
 from runjournal.log.head import Head
 from runjournal.log.limits import error_search_events_max, last_events, show_rows_max
 from runjournal.logbook import Logbook
@@ -108,7 +108,7 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
     problem: JournalError | None = None
     try:
         state = state_at(journal, run_id, at, progress=progress).state
-    except (CorruptLog, Unfoldable) as found:
+    except (CorruptLog, Purged, Unfoldable) as found:
         problem = found
     seq = head.head_seq if at is None else at
     last = newest(journal, run_id, seq, last_events)

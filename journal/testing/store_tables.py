@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 
+from runjournal.log import events as e
+from runjournal.log.chain import RawRow
 from runjournal.log.cipher import ERASED_KEY
 from runjournal.log.codec import digest_of
-from runjournal.log.errors import InvalidArgument
+from runjournal.log.errors import InvalidArgument, StoreError
 from runjournal.log.limits import checkpoint_stretch_events, key_bytes, read_page_events_max
 from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Transaction, Unknown
 
-from .store_making import Opening, append, check, equal, everything, lookups, note, queued, raises, rows_of
+from .store_making import (
+    Opening,
+    append,
+    check,
+    equal,
+    everything,
+    lookups,
+    moment,
+    note,
+    queued,
+    raises,
+    rows_of,
+    write,
+)
 
 
 class TablesContract(Opening):
@@ -94,7 +109,7 @@ class TablesContract(Opening):
     def test_blobs_are_kept_once(self) -> None:
         """Values out of line come back by their digest; the same value twice is one blob."""
         with self.open() as store:
-            bodies = [b"", b"\0" * 300_000, "Grüße".encode()]
+            bodies = [b"0", b"\0" * 300_000, "Grüße".encode()]
             blobs = [(digest_of(body), body) for body in bodies]
             append(store, "run-1", [queued()], rows={"blobs": blobs})
             append(store, "run-2", [queued()], rows={"blobs": blobs[:1]})
@@ -149,6 +164,53 @@ class TablesContract(Opening):
             raises(ZeroDivisionError, lambda: store.transact(_failing, durable=True), "a decision that fails")
             equal((second, None), (store.key("b"), store.secret("run", "c")), "what was rolled back")
 
+    def test_what_is_purged_is_gone(self) -> None:
+        """Bodies, blobs and rows of a purged run go, in the same commit as run.purged; places, hashes, lines stay."""
+        with self.open() as store:
+            for run_id in ("run-1", "run-2"):
+                append(store, run_id, [queued(), note("x")], rows=everything(run_id, 1))
+                store.save_checkpoint(Checkpoint(run_id, 2, "fold:1", b"1"))
+            before, other = list(store.read_raw("run-1")), list(store.read_raw("run-2"))
+            kept = (rows_of(everything("run-2", 1), "run-2"), store.head("run-2"))
+            raises(StoreError, lambda: store.transact(lambda tx: tx.purge("run-1", []), durable=True), "no run.purged")
+            raises(ZeroDivisionError, lambda: store.transact(_purged_and_failing, durable=True), "a purge that fails")
+            equal(
+                (before, other), (list(store.read_raw("run-1")), list(store.read_raw("run-2"))), "nothing has changed"
+            )
+            equal(1, len(list(store.checkpoints("run-1"))), "nor have checkpoints")
+            seen = store.transact(_purged, durable=True)
+            emptied = [(seq, position, kind, b"", digest) for seq, position, kind, _, digest in before]
+            equal((emptied, emptied), (seen[:2], list(store.read_raw("run-1", 0, 2))), "what is left of the events")
+            equal([e.PurgedEvent, e.PurgedEvent, e.RunPurged], [type(r.event) for r in store.read("run-1")], "events")
+            equal([], list(store.read("run-1", types=("note.added",))), "events of a type")
+            digests = [digest for digest, _ in everything("run-1", 1)["blobs"] + everything("run-2", 1)["blobs"]]
+            equal([None, b"run-2"], [store.blob(digest) for digest in digests], "blobs")
+            equal([(digests[1], 5)], list(store.blob_digests()), "digests")
+            equal([None, None, "run-1", None], lookups(store, "run-1")[:4], "rows")
+            equal("imported", "imported" if store.imported("run-1") else "", "where it came from")
+            store.save_checkpoint(Checkpoint("run-1", 2, "fold:1", b"late"))
+            equal([], list(store.checkpoints("run-1")), "checkpoints")
+            equal(kept, (lookups(store, "run-2"), store.head("run-2")), "the other run's")
+            equal((other, 1), (list(store.read_raw("run-2")), len(list(store.checkpoints("run-2")))), "its events")
+            head = store.head("run-1")
+            equal(("purged", 3, None, "{}"), head and (head.status, head.head_seq, head.title, head.tags), "head")
+            equal([], store.heads(tags={"z": "1"}, prefix="run-1"), "by tag")
+            append(store, "run-2", [note("y")], rows={"blobs": everything("run-1", 1)["blobs"]})
+            equal(b"run-1", store.blob(digests[0]), "the same value again")
+            equal((True, False), (store.scrub(), store.unscrubbed()), "scrubbed")
+
+    def test_runs_are_born_in_order(self) -> None:
+        """Every run that has a first event is told of, all or those behind a position; and events that name blobs."""
+        with self.open() as store:
+            for run_id in ("run-2", "run-1", "run-3"):
+                first = queued() if run_id != "run-1" else e.RunQueued("k", e.BlobRef("0" * 64, 9))
+                append(store, run_id, [first, note("x")])
+            equal(["run-2", "run-1", "run-3"], list(store.born()), "all")
+            equal(["run-3"], list(store.born(3)), "behind a position")
+            found = [("run-1", row[3]) for row in store.read_raw("run-1", 0, 1)]
+            equal(found, list(store.naming_blobs()), "naming blobs")
+            equal([], list(store.naming_blobs(4)), "naming blobs, behind a position")
+
     def test_info_counts(self) -> None:
         """`info` tells at least what kind of store it is, where, and how much it holds."""
         with self.open() as store:
@@ -160,6 +222,20 @@ class TablesContract(Opening):
 
 def _adding(purpose: str, name: str, key: bytes, tx: Transaction) -> None:
     tx.add_secret(purpose, name, key)
+
+
+def _purged(tx: Transaction) -> list[RawRow]:
+    purged = e.RunPurged(
+        "asked", "completed", "report", "scope-run-1", moment(0), 2, "0" * 64, "0" * 64, {}, {}, parent_run_id=None
+    )
+    write(tx, "run-1", [purged])
+    tx.purge("run-1", [digest for digest, _ in everything("run-1", 1)["blobs"]])
+    return list(tx.read_raw("run-1"))
+
+
+def _purged_and_failing(tx: Transaction) -> None:
+    _purged(tx)
+    _ = 1 / 0
 
 
 def _failing(tx: Transaction) -> None:

@@ -22,7 +22,7 @@ from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from .bounds import BOUNDS
-from .placing import placed
+from .placing import check_step, placed
 
 
 class OwnersView(NamedTuple):
@@ -88,6 +88,7 @@ def judged(
     state, head, secret = known
     try:
         Gate(head, epoch, _Scene(state, now)).admit(draft)
+        check_step(head.run_id, draft.event, state)
     except (AppendRefused, _LongWayError):
         return None
     draft = placed(draft, epoch, state)

@@ -14,23 +14,24 @@ from typing import Final
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.authority import Gate
-from runjournal.log.base import BlobRef, RecordedEvent
-from runjournal.log.chain import NewRow
+from runjournal.log.base import BlobRef, RecordedEvent, at_position
+from runjournal.log.chain import PURGED, NewRow
 from runjournal.log.clock import Clock, timestamp
 from runjournal.log.codec import Draft, encode, linked, loads
 from runjournal.log.errors import NotAllowed, NotNewest, WrongExpectation
 from runjournal.log.head import TERMINAL, Head, advance
 from runjournal.log.limits import append_batch_events_max, states_cached_max
-from runjournal.log.store import Alone, SharedTransaction, Store, Transaction, Write
+from runjournal.log.store import Alone, SharedTransaction, Sharing, Store, Transaction, Write
 from runjournal.projections import index
 from runjournal.projections.state import RunState
 
 from . import alone as alone_way
-from . import checkpoints, folding, keys
+from . import checkpoints, folding, keys, purged
+from .alone import OwnersView
 from .batch import Batch, check_size, is_single, may_share
 from .bounds import BOUNDS
 from .checkpoints import CheckpointPolicy
-from .placing import placed
+from .placing import check_step, placed
 from .sharing import SharedAppend
 from .short import ShortAppend
 from .states import Key, States
@@ -68,18 +69,22 @@ class Appender:
         durable = self._checked(batches)
         batch, sharing = batches[0], self.store.sharing
         if sharing is not None and self.shares and sharing.crowded(durable=durable) and may_share(batches):
-            work = SharedAppend(self.judge, self.states, batch, durable=durable)
-            try:
-                sharing.wait(work, work.heard)
-            except BaseException:
-                self.states.free()
-                raise
-            return [work.outcome()]
-        if len(batches) == 1 and is_single(batch) and self._view(batch) is not None:
-            alone = self._alone(batch, durable=durable)
+            return [self._shared(batch, sharing, durable=durable)]
+        if len(batches) == 1 and (view := self._view(batch)) is not None:
+            alone = self._alone(batch, view, durable=durable)
             if alone is not None:
                 return [[alone]]
         return self._commit(batches, durable=durable)
+
+    def _shared(self, batch: Batch, sharing: Sharing, *, durable: bool) -> list[RecordedEvent]:
+        """Append in a commit with others, which somebody else makes."""
+        work = SharedAppend(self.judge, self.states, batch, durable=durable)
+        try:
+            sharing.wait(work, work.heard)
+        except BaseException:
+            self.states.free()
+            raise
+        return work.outcome()
 
     def submit(self, batch: Batch, told: Callable[[SharedAppend], None]) -> bool:
         """Take an append of the owner that shares its commit with others; return False if it has to be made at once.
@@ -100,13 +105,18 @@ class Appender:
         return True
 
     def _checked(self, batches: tuple[Batch, ...]) -> bool:
-        """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge."""
+        """Return whether the commit of these batches waits for the disk. Raises InvalidArgument, TooLarge.
+
+        Raises NotAllowed for run.purged: whoever appends it takes away what stands before it, in the same commit.
+        """
         durable = False
         for batch in batches:
             if not 0 < len(batch.drafts) <= append_batch_events_max:
                 check_size(batch)
             for draft in batch.drafts:
                 durable = durable or e.is_durable(draft.event)
+                if draft.type == PURGED:
+                    raise NotAllowed(f"run {batch.run_id}: {PURGED} is appended by Journal.purge alone")
         return durable
 
     def judge(self, tx: SharedTransaction, work: SharedAppend) -> list[RecordedEvent]:
@@ -119,52 +129,53 @@ class Appender:
 
     def _view(self, batch: Batch) -> alone_way.OwnersView | None:
         """Return what is known of the run of an owner's event that may go the short way; None if it can't."""
-        key, states = (batch.run_id, True), self.states
-        known, draft = states.known(key), batch.drafts[0]
+        if not is_single(batch):
+            return None
+        key, draft, states = (batch.run_id, True), batch.drafts[0], self.states
+        known = states.known(key)
         if known is None or not known.current or known.head.epoch != batch.epoch:
             return None
         if batch.expect not in (None, known.head.head_seq) or not alone_way.may_go_alone(draft, known):
             return None
         return None if states.is_due(key, draft.type) else known
 
-    def _short(self, batch: Batch) -> ShortAppend | None:
+    def _short(self, batch: Batch, view: OwnersView) -> ShortAppend | None:
         """Judge and fold one event of an owner by what is known of its run; None if it has to go the long way."""
-        key, states, known = (batch.run_id, True), self.states, self._view(batch)
-        judged = known and alone_way.judged(batch.drafts[0], known, batch.epoch, self.now)
-        if known is None or judged is None:
+        judged = alone_way.judged(batch.drafts[0], view, batch.epoch, self.now)
+        if judged is None:
             return None
         record, row, draft = judged
-        short = ShortAppend(key, Alone(batch.run_id, known.head, row), record, draft)
+        key = (batch.run_id, True)
         try:
-            short.known = alone_way.folded(record, known)
+            return ShortAppend(key, Alone(batch.run_id, view.head, row), alone_way.folded(record, view), record, draft)
         except BaseException:
-            states.drop([key])
+            self.states.drop([key])
             raise
-        return short
 
-    def _alone(self, batch: Batch, *, durable: bool) -> RecordedEvent | None:
+    def _alone(self, batch: Batch, view: OwnersView, *, durable: bool) -> RecordedEvent | None:
         """Append one event of an owner the short way; None, and nothing is written, if it has to go the long one."""
-        made: list[ShortAppend] = []
+        key = (batch.run_id, True)
+        short: ShortAppend | None = None
+        position: int | None = None
 
         def decide() -> Alone | None:
-            short = self._short(batch)
-            if short is None:
-                return None
-            made.append(short)
-            return short.alone
+            nonlocal short
+            if self.states.known(key) is view:  # nobody has appended since this thread looked
+                short = self._short(batch, view)
+            return None if short is None else short.alone
 
-        position: int | None = None
         try:
             position = self.store.append_alone(decide, durable=durable)
-            if position is None:
-                if made:  # it was folded in, and another event has come before it
-                    self.states.drop([made[0].key])
+            if short is None:
                 return None
-            return made[0].kept(self.states, position)
+            if position is None:  # it was folded in, and another event has come before it
+                self.states.drop([key])
+                return None
+            return short.kept(self.states, position)
         except BaseException:
             self.states.free()
             if position is None:
-                self.states.drop([(batch.run_id, True)])
+                self.states.drop([key])
             raise
 
     def append_stream(self, batches: Iterable[Batch]) -> dict[str, int]:
@@ -262,7 +273,7 @@ class Appender:
         """
         done: list[list[RecordedEvent]] = []
         for batch in batches:
-            if is_single(batch) and (short := self._short(batch)) is not None:
+            if (view := self._view(batch)) is not None and (short := self._short(batch, view)) is not None:
                 appends.append(short)
                 if (position := tx.append_alone(short.alone)) is not None:
                     done.append([short.kept(self.states, position)])
@@ -273,7 +284,8 @@ class Appender:
             appends.append(append)
             done.append(append.run())
         for each, records in zip(appends, done, strict=True):  # here nobody else folds on
-            told.extend(self.states.keep_due(tx, each.key, records))
+            if isinstance(each, _Append):  # no checkpoint is due with what goes the short way
+                told.extend(self.states.keep_due(tx, each.key, records))
         return done
 
     def now(self) -> str:
@@ -308,7 +320,7 @@ class _Append:
         self.records: list[RecordedEvent] = []
         self.starts: dict[int, bytes] = {}
         self.claims = False
-        self.after: Head | None = None
+        self.after = self.head
         self.secret: bytes | None = None
 
     def states(self) -> list[Key]:
@@ -324,13 +336,15 @@ class _Append:
             return repeated
         if batch.expect is not None and batch.expect != head.head_seq:
             raise WrongExpectation(batch.run_id, batch.expect, head.head_seq)
+        first = batch.drafts[0].event
+        purged.check_base(self.tx, first)
         self.state = self.appender.states.cached(self.tx, head, self.key)
         claims = bool(batch.drafts[1:]) and any(draft.type == "run.claimed" for draft in batch.drafts[:-1])
         if self.state is None and (self.before is None or batch.epoch or claims):  # what follows is its owner's
-            self.state = self.appender.states.load(self.tx, head, self.key, batch.drafts[0].event)
+            self.state = self.appender.states.load(self.tx, head, self.key, first)
         records = self._write(Gate(head, batch.epoch, self))
         if self.state is not None:
-            self.appender.states.keep(self.key, self.state, self.starts, self.after, self.secret)
+            self.appender.states.keep(self.key, OwnersView(self.state, self.after, self.secret), self.starts)
         if self.claims:
             self.appender.states.hand_over(batch.run_id)
             self.key = (batch.run_id, True)
@@ -402,10 +416,7 @@ class _Append:
                 self.batch.imported,
             )
         )
-        done: list[RecordedEvent] = []
-        for rec, position in zip(records, positions, strict=True):
-            done.append(RecordedEvent._make((rec.run_id, rec.seq, position, *rec[3:])))
-        return done
+        return [at_position(rec, position) for rec, position in zip(records, positions, strict=True)]
 
     def _fold(self, rec: RecordedEvent) -> None:
         """Fold the event in, and note what it means for the index tables."""
@@ -413,8 +424,7 @@ class _Append:
             state = self.state or self.facts()
             if self.rows is NO_ROWS:
                 self.rows = index.Rows()
-            if isinstance(rec.event, e.StepStarted | e.StepCompleted | e.StepFailed):
-                self._check_step(state, rec.event)
+            check_step(rec.run_id, rec.event, state)
             index.apply(state, rec, self.rows, self._args_at)
         elif self.state is not None:
             self.state.apply(rec)
@@ -433,25 +443,10 @@ class _Append:
         blob = dict(draft.blobs).get(args.sha256) if isinstance(args, BlobRef) else None
         return args if blob is None else loads(blob)
 
-    def _check_step(self, state: RunState, event: e.StepStarted | e.StepCompleted | e.StepFailed) -> None:
-        """Check that steps are numbered without a gap, one is open at a time, and only the open one ends."""
-        step, run_id = state.steps.open, self.batch.run_id
-        if not isinstance(event, e.StepStarted):
-            if step is None or step.index != event.index:
-                opened = "none is open" if step is None else f"{step.index} is open"
-                raise NotAllowed(f"run {run_id}: {event.TYPE} of step {event.index}, but {opened}")
-            return
-        if step is not None and (step.id, step.index) != (event.id, event.index):
-            raise NotAllowed(f"run {run_id}: step {step.index} ({step.id}) is open, so {event.id} can't start")
-        again = step is not None or state.steps.redo == event.id
-        expected = state.steps.last_index + (not again)
-        if event.index != expected:
-            raise NotAllowed(f"run {run_id}: step {event.id}: expected index {expected}, got {event.index}")
-
     def _check_native(self) -> None:
         """Refuse to write into a run that lives elsewhere: what happens to it there is imported from there."""
-        erases = self.batch.drafts[0].type == "run.erased"
-        if not erases and self.tx.imported(self.batch.run_id) is not None:
+        goes = self.batch.drafts[0].type in ("run.erased", "run.purged")
+        if not goes and self.tx.imported(self.batch.run_id) is not None:
             raise NotAllowed(
                 f"run {self.batch.run_id} was imported and lives elsewhere: here only its importer adds to it; "
                 "fork it to go on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log.codec import Draft
@@ -11,8 +11,7 @@ from runjournal.log.limits import append_batch_events_max
 from runjournal.log.store import Import
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """An append, made once: repeating it is the same append, and a no-op if it is there already.
 
     `expect` is the expected version: the seq of the head that it stands behind (0: the run is new), or None: whatever

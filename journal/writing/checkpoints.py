@@ -78,9 +78,10 @@ def check_kind(kind: type[Projection]) -> None:
 
 def seal(kind: type[Projection], projection: Projection, run_id: str, seq: int, chain: str) -> Checkpoint:
     """Return a checkpoint of a projection that has folded the run up to `seq`, whose event's hash is `chain`."""
-    content = {"run_id": run_id, "seq": seq, "hash": chain, "fold": fold_name(kind), "state": projection.dump()}
+    fold = fold_name(kind)
+    content = {"run_id": run_id, "seq": seq, "hash": chain, "fold": fold, "state": projection.dump()}
     text = dump_bytes(content)
-    return Checkpoint(run_id, seq, fold_name(kind), digest_of(text).encode() + b"\n" + text)
+    return Checkpoint(run_id, seq, fold, digest_of(text).encode() + b"\n" + text)
 
 
 def unseal(kind: type[Projection], checkpoint: Checkpoint, chain: str | None) -> Projection:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from runjournal.log.base import RecordedEvent
+from typing import NamedTuple
+
+from runjournal.log.base import RecordedEvent, at_position
 from runjournal.log.codec import Draft
 from runjournal.log.store import Alone
 
@@ -10,15 +12,17 @@ from .alone import OwnersView, starts_of
 from .states import Key, States
 
 
-class ShortAppend:
-    """An event of an owner that goes the short way: judged, and folded into what is known of its run."""
+class ShortAppend(NamedTuple):
+    """An event of an owner that goes the short way: judged, and folded into what is known of its run.
 
-    def __init__(self, key: Key, alone: Alone, record: RecordedEvent, draft: Draft) -> None:
-        self.key = key
-        self.alone = alone
-        self.known: OwnersView
-        self._record = record
-        self._draft = draft
+    `alone` is what the store is asked for, `known` what is known of the run if it does it.
+    """
+
+    key: Key
+    alone: Alone
+    known: OwnersView
+    record: RecordedEvent
+    draft: Draft
 
     def states(self) -> list[Key]:
         """Return the state that it has folded on."""
@@ -26,7 +30,5 @@ class ShortAppend:
 
     def kept(self, states: States, position: int) -> RecordedEvent:
         """Keep what is known now; return the record, at its position."""
-        record = self._record._replace(position=position)
-        starts = starts_of(record, self._draft)
-        states.keep(self.key, self.known.state, starts, self.known.head, self.known.secret)
-        return record
+        states.keep(self.key, self.known, starts_of(self.record, self.draft))
+        return at_position(self.record, position)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
@@ -26,19 +27,19 @@ from .alone import OwnersView
 from .checkpoints import CheckpointPolicy, kept, seal
 
 
-class Cached(NamedTuple):
+@dataclass(slots=True)
+class Cached:
     """A folded run, the seq of its last checkpoint, and up to which seq its reader must have it.
 
     `starts` are the bytes of the data of each tool.started, by seq, that was folded here and hasn't been asked for.
-    `head` is the run's head as of the last append here, if there was one, and `secret` then the key of a private run.
+    `view` is what was known of the run behind the last append here, if there was one.
     """
 
     state: RunState
     checkpointed: int
     starts: dict[int, bytes]
     upto: int = 0
-    head: Head | None = None
-    secret: bytes | None = None
+    view: OwnersView | None = None
 
 
 Key: TypeAlias = tuple[str, bool]
@@ -49,7 +50,8 @@ class States:
     """The states of one journal, by run and reader.
 
     `owned(run_id)` says whether the run is this journal's: the owner's states of these are all kept. `_lock` is around
-    each use of the states and around nothing that waits: the store's lock is never taken inside it.
+    each change of the cache and around nothing that waits: the store's lock is never taken inside it. One look at the
+    cache needs no lock.
     """
 
     def __init__(self, store: Store, policy: CheckpointPolicy, owned: Callable[[str], bool]) -> None:
@@ -76,7 +78,7 @@ class States:
         def note() -> None:
             entry = self._cache.get((run_id, True))
             if entry is not None:
-                self._cache[run_id, True] = entry._replace(upto=max(entry.upto, seq))
+                entry.upto = max(entry.upto, seq)
 
         hold(self._lock, note)
 
@@ -87,8 +89,7 @@ class States:
 
     def cached(self, tx: Transaction, head: Head, key: Key) -> RunState | None:
         """Return the folded state at the head, if this journal has it; what others appended since is folded in."""
-        with self._lock:
-            entry = self._cache.get(key)
+        entry = self._cache.get(key)
         if entry is None:
             return None
         state = entry.state
@@ -115,28 +116,26 @@ class States:
             self._keep(key, Cached(state, checkpointed, {}))
         return state
 
-    def keep(
-        self, key: Key, state: RunState, starts: dict[int, bytes], head: Head | None, secret: bytes | None
-    ) -> None:
+    def keep(self, key: Key, view: OwnersView, starts: dict[int, bytes]) -> None:
         """Keep the state that an append has folded on, whatever a reader has loaded meanwhile; its head and key too."""
         with self._lock:
             entry = self._cache.get(key)
-            if entry is None or entry.state is not state:
-                self._keep(key, Cached(state, entry.checkpointed if entry else 0, starts, 0, head, secret))
+            if entry is None or entry.state is not view.state:
+                self._keep(key, Cached(view.state, entry.checkpointed if entry else 0, starts, 0, view))
                 return
             if starts:
                 if len(entry.starts) > step_calls_max:
                     entry.starts.clear()
                 entry.starts.update(starts)
-            self._cache[key] = Cached(state, entry.checkpointed, entry.starts, entry.upto, head, secret)
+            entry.view = view
 
     def known(self, key: Key) -> OwnersView | None:
-        """Return the owner's state and head of a run as of its last append here, if no word has come since."""
-        with self._lock:
-            entry = self._cache.get(key)
-        if entry is None or entry.head is None or entry.upto > entry.state.seq:
-            return None
-        return OwnersView(entry.state, entry.head, entry.secret)
+        """Return what is known of a run as of its owner's last append here, if no word has come since.
+
+        It is the same object until another append is kept.
+        """
+        entry = self._cache.get(key)
+        return None if entry is None or entry.upto > entry.state.seq else entry.view
 
     def start(self, key: Key, seq: int) -> bytes | None:
         """Return the data of the tool.started at a seq, if it was folded into this state here; once."""
@@ -156,11 +155,10 @@ class States:
         """Return the owner's state: as of its last append here, or the newest. Raises RunNotFound."""
         if (settle := self._flying.get(run_id)) is not None:
             settle()
+        entry = self._cache.get((run_id, True))
+        if entry is not None and entry.state.seq >= entry.upto:
+            return entry.state
         try:
-            with self._lock:
-                entry = self._cache.get((run_id, True))
-            if entry is not None and entry.state.seq >= entry.upto:
-                return entry.state
             return self._newest((run_id, True))
         except BaseException:
             free(self._lock)
@@ -210,8 +208,7 @@ class States:
 
     def is_due(self, key: Key, event_type: str) -> bool:
         """Return whether a checkpoint is due with the next event, of this type."""
-        with self._lock:
-            entry = self._cache.get(key)
+        entry = self._cache.get(key)
         return entry is not None and self._policy.due(event_type, entry.state.seq + 1 - entry.checkpointed)
 
     def keep_due(self, tx: Transaction, key: Key, records: Sequence[RecordedEvent]) -> list[str]:
@@ -219,8 +216,7 @@ class States:
 
         Return what to warn of once that has ended.
         """
-        with self._lock:
-            entry = self._cache.get(key)
+        entry = self._cache.get(key)
         if entry is None or not records or entry.state.seq != records[-1].seq or entry.state.hash is None:
             return []
         since = entry.state.seq - entry.checkpointed
@@ -232,5 +228,5 @@ class States:
             with self._lock:
                 entry = self._cache.get(key)
                 if entry is not None:
-                    self._cache[key] = entry._replace(checkpointed=checkpoint.seq)
+                    entry.checkpointed = checkpoint.seq
         return told

@@ -3,6 +3,8 @@
     cd tests && python -m layers --report ../docs/crash-report.json     # all of them, some forty minutes on two cores
     cd tests && python -m layers --only L4 --scale 0.01 --seed 8
 
+With `--only` a report keeps what it has of the other layers, so that they can be run one after another.
+
 The exit code is 1 if a promise was broken, or if a control, a promise that is broken on purpose, wasn't noticed.
 """
 
@@ -78,7 +80,7 @@ def parts(seed: str, scale: float) -> list[Part]:
 
 CONTROLS: Final[tuple[tuple[str, Layer, int, str], ...]] = (
     ("L1", kills.kills, 40, "acknowledged before the commit"),
-    ("L1", kills.kills, 40, "an effect before its intent"),
+    ("L1", kills.kills, 400, "an effect before its intent"),
     ("L2", errors.errors, 40, "an error of a commit taken for a success"),
     *(
         (layer, run, n, harm)
@@ -124,9 +126,14 @@ def merged(entries: list[Entry]) -> list[Entry]:
 
 
 def commit() -> str:
-    """Return which commit this is, and whether the files are as it has them."""
-    words = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """Return which commit this is; `-changed` if the files aren't as it has them, the report apart."""
+    here = _git("rev-parse", "--short=12", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs/crash-report.json")
+    return (here or "unknown") + ("-changed" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def say(text: str) -> None:
@@ -164,9 +171,24 @@ def main(argv: list[str]) -> int:
         say(f"{one['layer']}  control  {one['verdict']:<8}  {one['harm']}")
     wrong = any(entry.violations for entry in entries) or any(each["verdict"] == "blind" for each in noticed)
     if given.report is not None:
-        text = json.dumps(report(given, entries, noticed, time.monotonic() - began), indent=1)
+        made = report(given, entries, noticed, time.monotonic() - began)
+        text = json.dumps(joined(given.report, made, given.only), indent=1)
         given.report.write_text(text + "\n", encoding="utf-8")
     return int(wrong)
+
+
+def joined(path: Path, made: dict[str, Any], only: str | None) -> dict[str, Any]:
+    """Return a report with what another one has of other layers, if it is of the same commit, seed and scale."""
+    if only is None or not path.exists():
+        return made
+    old = json.loads(path.read_text(encoding="utf-8"))
+    if any(old[name] != made[name] for name in ("command", "commit")):
+        return made
+    for name in ("layers", "controls"):
+        made[name] = sorted(
+            [*(each for each in old[name] if each["layer"] != only), *made[name]], key=lambda each: each["layer"]
+        )
+    return made | {"seconds": old["seconds"] + made["seconds"]}
 
 
 def control(part: Part, found: list[Entry]) -> dict[str, Any]:
@@ -187,6 +209,7 @@ def report(
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
         "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        "cores": given.jobs,
         "seconds": round(seconds),
         "layers": [entry.as_json() for entry in entries],
         "controls": noticed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import apsw
@@ -91,6 +91,10 @@ class Counted:
 
     def __init__(self, at: int, act: Callable[[Change], bytes | None], kinds: tuple[str, ...] = CHANGES) -> None:
         self.seen, self.at, self.act, self.kinds = 0, at, act, kinds
+
+    def hooked(self) -> AbstractContextManager[object]:
+        """Be told of each change."""
+        return hooked(self)
 
     def __call__(self, change: Change) -> bytes | None:
         if change.what not in self.kinds:

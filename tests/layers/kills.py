@@ -1,4 +1,4 @@
-"""L1: a process is killed at the k-th write or fsync of its store, or at a random moment; others go on."""
+"""L1: a process is killed at the k-th write or fsync of its store, at a point, or at a random moment; others go on."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from runjournal import Journal
+from runjournal.log import failpoint
 
 from . import workloads
-from .disk import Counted, die, hooked
+from .disk import Counted, die
 from .judge import Told, effects_wrong, faults, judge
 from .lives import Life, Tell, begin, live
 from .report import Entry, emptied, folder, timed
@@ -25,19 +27,48 @@ Work = Callable[[Tell], None]
 
 def counted(work: Work, kinds: tuple[str, ...]) -> int:
     """Return how many changes of these kinds a life makes that nobody strikes."""
+    return _seen(work, Counted(0, die, kinds))
 
+
+def _seen(work: Work, counter: Counted | Points) -> int:
     def watched(tell: Tell) -> None:
-        hook = Counted(0, die, kinds)
-        with hooked(hook):
+        with counter.hooked():
             work(tell)
-        tell(say="seen", seen=hook.seen)
+        tell(say="seen", seen=counter.seen)
 
     return next(int(line["seen"]) for line in reversed(live(watched).told) if line["say"] == "seen")
 
 
+class Points:
+    """Kills the process at the point of number `at` that it passes in its way: `log/failpoint.py` has their names."""
+
+    def __init__(self, at: int) -> None:
+        self.seen, self.at = 0, at
+
+    def __call__(self, point: str, about: object) -> None:
+        self.seen += 1
+        if self.seen == self.at:
+            die()
+
+    @contextmanager
+    def hooked(self) -> Generator[None]:
+        """Be told of each point."""
+        failpoint.hit = self
+        try:
+            yield
+        finally:
+            failpoint.hit = None
+
+
+def _counts(work_on: Callable[[Path], Work], home: Path) -> dict[str, int]:
+    """Return how many writes and fsyncs a life makes, and how many points it passes."""
+    found = {kind: counted(work_on(emptied(home) / "runs.db"), (kind,)) for kind in ("write", "sync")}
+    return found | {"point": _seen(work_on(emptied(home) / "runs.db"), Points(0))}
+
+
 def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, Life]:
-    """Live once and die: before a write, before an fsync, or whenever."""
-    kind = rng.choice(("write", "sync", "moment"))
+    """Live once and die: before a write, before an fsync, at a point, or whenever."""
+    kind = rng.choice(("write", "sync", "point", "moment"))
     if kind == "moment":
         child = begin(work)
         time.sleep(rng.random() * 0.03)
@@ -46,7 +77,7 @@ def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, L
     at = rng.randint(1, most[kind])
 
     def dying(tell: Tell) -> None:
-        with hooked(Counted(at, die, (kind,))):
+        with Points(at).hooked() if kind == "point" else Counted(at, die, (kind,)).hooked():
             work(tell)
 
     return f"{kind} {at}", live(dying)
@@ -54,19 +85,19 @@ def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, L
 
 def kills(seed: str, n: int, *, harm: str = "") -> Entry:
     """Kill writers and agents; each store is struck again and again, its recovery included, and then judged."""
-    entry = Entry("L1", "SIGKILL at the k-th write, at the k-th fsync, at random moments; recoveries struck too", seed)
+    entry = Entry("L1", "SIGKILL at the k-th write, fsync or point, at random moments; recoveries struck too", seed)
     with timed(entry), folder() as home:
-        most = {
-            kind: counted(partial(workloads.appends, emptied(home / "c") / "runs.db", "count"), (kind,))
-            for kind in ("write", "sync")
-        }
+        of_writer = _counts(lambda path: partial(workloads.appends, path, "count"), home / "c")
+        of_agent = _counts(
+            lambda path: partial(workloads.runs, path, "count", world=path.with_name("world")), home / "c"
+        )
         case = 0
         while entry.n < n:
             rng = random.Random(f"{seed} kill {case}")
             if harm == "an effect before its intent" or (case % 2 and not harm):
-                _agent(entry, emptied(home / "w"), case, rng, most, harm)
+                _agent(entry, emptied(home / "w"), case, rng, of_agent, harm)
             else:
-                _writer(entry, emptied(home / "w"), case, rng, most, harm)
+                _writer(entry, emptied(home / "w"), case, rng, of_writer, harm)
             case += 1
     return entry
 

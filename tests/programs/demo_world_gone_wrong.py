@@ -11,12 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-from runjournal.cli.demo.world import LEDGER, Entry, World
+from runjournal.cli.demo.world import LEDGER, DemoWorld, Entry
 
 FAULT, FOLDER = sys.argv[1:]
 
 
-class Wrong(World):
+class Wrong(DemoWorld):
     def done(self, what: str, key: str) -> Entry | None:
         return None if FAULT == "forgets" else super().done(what, key)
 

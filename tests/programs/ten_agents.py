@@ -47,6 +47,7 @@ from runjournal import (
     tool,
 )
 from runjournal.looking.audit import audit_store
+from runjournal.testing.refusals import refused_by_anthropic, refused_by_openai
 
 LIVES_MAX: Final = 400
 """Lives of one case; more is a violation."""
@@ -172,17 +173,11 @@ def claude(on_unknown: str) -> Callable[[Any], Any]:
 
 def check_anthropic(messages: list[Any]) -> None:
     """Each tool_use is answered once, in the very next message; roles alternate; nothing is empty."""
-    waiting: list[str] = []
     for place, message in enumerate(messages):
         if message["role"] != ("user", "assistant")[place % 2]:
             raise Invalid(f"message {place} is of {message['role']}")
-        if not message["content"]:
-            raise Invalid(f"message {place} is empty")
-        blocks = message["content"] if isinstance(message["content"], list) else []
-        answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
-        if answered != waiting:
-            raise Invalid(f"asked {waiting}, answered {answered}")
-        waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    if (refused := refused_by_anthropic(messages)) is not None:
+        raise Invalid(refused)
 
 
 def gpt(on_unknown: str) -> Callable[[Any], Any]:
@@ -215,21 +210,8 @@ def gpt(on_unknown: str) -> Callable[[Any], Any]:
 
 def check_openai(messages: list[Any]) -> None:
     """Each tool call is answered once, directly behind its message, before any other."""
-    waiting: list[str] = []
-    for place, message in enumerate(messages):
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in waiting:
-                raise Invalid(f"message {place} answers {message['tool_call_id']}, expected one of {waiting}")
-            waiting.remove(message["tool_call_id"])
-            continue
-        if waiting:
-            raise Invalid(f"{waiting} weren't answered before message {place}")
-        if message["role"] == "assistant":
-            if not message.get("content") and not message.get("tool_calls"):
-                raise Invalid(f"message {place} is empty")
-            waiting = [call["id"] for call in message.get("tool_calls") or []]
-    if waiting:
-        raise Invalid(f"{waiting} aren't answered")
+    if (refused := refused_by_openai(messages)) is not None:
+        raise Invalid(refused)
 
 
 # ------------------------------------------------------------------------------------------------------ ten agents

@@ -62,7 +62,11 @@ CREATE TABLE events (
     UNIQUE (run, seq)
 ) STRICT;
 
-CREATE TRIGGER events_not_updated BEFORE UPDATE ON events BEGIN
+-- A run that was purged has run.purged as its last event: the bodies before it may be emptied, and nothing else.
+CREATE TRIGGER events_not_updated BEFORE UPDATE ON events
+WHEN NEW.body IS NOT x'' OR OLD.type = 'run.purged'
+    OR (NEW.position, NEW.run, NEW.seq, NEW.type, NEW.hash) IS NOT (OLD.position, OLD.run, OLD.seq, OLD.type, OLD.hash)
+    OR (SELECT type FROM events WHERE run = OLD.run ORDER BY seq DESC LIMIT 1) IS NOT 'run.purged' BEGIN
     SELECT RAISE(ABORT, 'events are immutable: UPDATE is refused');
 END;
 
@@ -80,12 +84,15 @@ WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE run = NE
     SELECT RAISE(ABORT, 'events stand in order: an INSERT anywhere but behind the last one is refused');
 END;
 
--- The head of a run that isn't running is moved first, by the guarded append.
+-- The head of a run that isn't running is moved first, by the guarded append. Nothing comes behind run.purged.
 CREATE TRIGGER events_covered BEFORE INSERT ON events
-WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run = NEW.run AND (status = 'running' OR head_seq >= NEW.seq)) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run = NEW.run AND (status = 'running'
+    OR head_seq >= NEW.seq AND (status <> 'purged' OR head_seq = NEW.seq AND NEW.type = 'run.purged'))) BEGIN
     SELECT RAISE(ABORT, 'runs.head_seq does not cover this event: INSERT is refused');
 END;
 
+-- A value that no event refers to any more is emptied, never deleted: a row that goes would move others to other pages,
+-- and what they held would stay in the gaps.
 CREATE TABLE blobs (
     digest TEXT NOT NULL PRIMARY KEY,
     bytes INTEGER NOT NULL,

@@ -15,7 +15,8 @@ CREATE TRIGGER effects_not_updated BEFORE UPDATE ON effects BEGIN
     SELECT RAISE(ABORT, 'effects are insert-only: UPDATE is refused');
 END;
 
-CREATE TRIGGER effects_not_deleted BEFORE DELETE ON effects BEGIN
+CREATE TRIGGER effects_not_deleted BEFORE DELETE ON effects
+WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run_id = OLD.run_id AND status = 'purged') BEGIN
     SELECT RAISE(ABORT, 'effects are insert-only: DELETE is refused');
 END;
 

@@ -1,0 +1,45 @@
+"""Runs that were purged: who wants anything of one is told what it was, when it went, and why."""
+
+from __future__ import annotations
+
+from runjournal.log import events as e
+from runjournal.log.errors import Purged
+from runjournal.log.head import Head
+from runjournal.log.store import Reading
+
+from . import folding
+
+
+def check_there(reading: Reading, run_id: str) -> None:
+    """Raise Purged if a run was purged."""
+    check_head(reading, reading.head(run_id))
+
+
+def checked_seq(reading: Reading, head: Head, at: int | None) -> int:
+    """Return the seq of an event of a run up to which it can be folded; of a purged run that is the last one.
+
+    None stands for the newest. Raises Purged, and InvalidArgument if the run has no such event.
+    """
+    if at not in (None, head.head_seq):
+        check_head(reading, head)
+    return folding.checked_seq(head, at)
+
+
+def check_base(reading: Reading, first: e.Event) -> None:
+    """Raise Purged if an event begins a run that would go on from a purged one."""
+    if isinstance(first, e.RunQueued) and first.base is not None:
+        check_there(reading, first.base["run_id"])
+
+
+def check_head(reading: Reading, head: Head | None) -> None:
+    """Raise Purged if the run of this head was purged."""
+    if head is not None and head.status == "purged":
+        raise Purged(head.run_id, _told(reading, head))
+
+
+def _told(reading: Reading, head: Head) -> str:
+    marker = next(iter(reading.read(head.run_id, head.head_seq - 1, head.head_seq)), None)
+    if marker is None or not isinstance(marker.event, e.RunPurged):
+        return ""
+    event = marker.event
+    return f"{event.kind}, {event.status}, {event.events} events; at {marker.at}, for: {event.reason}"
