@@ -84,7 +84,7 @@ class Leases:
         return run_id in self._held
 
     def left(self, run_id: str) -> int | None:
-        """Return the epoch under which a run of this journal's was left without being given back, None if none was."""
+        """Return the epoch under which a run of this journal's was left before it was released, None if none was."""
         lease = self._held.get(run_id)
         return lease.epoch if lease is not None and lease.left() else None
 
