@@ -21,7 +21,7 @@ from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
 from .runner import Claim, Runner, agent_path, code_version
-from .tasks import in_thread
+from .tasks import in_thread, over
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class AsyncRunner(Runner):
             return self.outcome(run_id)
         driver, output = self.driver(claim), list[Json]()
         parts = self.parts(claim, driver, code)
-        with self.owned(claim):
+        with self.owned(claim, over(driver.loop)):  # a loop that is closed goes on with nothing
             self.triage(parts)
             end = self._called(await self._own(agent, parts, driver), parts)
             await parts.core.drive(parts.core.append(end.event))
@@ -119,14 +119,15 @@ class AsyncRunner(Runner):
     async def _own(self, agent: AsyncAgent, parts: RunParts, driver: AsyncDriver) -> Callable[[], Any]:
         """Call the agent, in a task; return a function that returns what the agent returned, or raises what left it."""
         core, steps = parts.core, parts.steps
+        driver.begin()
         task = asyncio.get_running_loop().create_task(_call(agent, AsyncRun(parts, driver), driver))
         cancelled: BaseException | None = None
         while not task.done():
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError as error:
-                cancelled, core.leaving = cancelled or error, True
-                core.stop(f.Released("the run's caller cancelled it"))
+                cancelled = cancelled or error
+                core.leave()
                 task.cancel()
         left = asyncio.CancelledError() if task.cancelled() else task.exception() or task.result().interrupt
         if isinstance(left, INTERRUPTS):

@@ -71,9 +71,21 @@ class AsyncDriver:
         self.loop = asyncio.get_running_loop()
         self._tasks = made_in(self.loop)
         self._step: Entry | None = None
+        self._caller: asyncio.Task[Any] | None = None
+        self._cancels = 0
         self.made: list[tuple[str, Coroutine[Any, Any, Any], Entry | None]] = []  # what was called, and in which step
 
     # What the core asks without waiting.
+
+    def begin(self) -> None:
+        """Note the task that calls the agent: a cancel of that one is the run's."""
+        self._caller = asyncio.current_task()
+        self._cancels = self._caller.cancelling() if self._caller else 0
+
+    @property
+    def leaving(self) -> bool:
+        """Return whether the caller was cancelled, as he is with all tasks when their loop ends behind an interrupt."""
+        return self._caller is not None and self._caller.cancelling() > self._cancels
 
     @property
     def calm(self) -> bool:
@@ -87,6 +99,19 @@ class AsyncDriver:
     def current(self) -> asyncio.Task[Any] | None:
         """Return the task that asks."""
         return asyncio.current_task()
+
+    def unlock(self) -> None:
+        """Give the floor on, if the asker has it: there is no lock."""
+        self.give_floor()
+
+    def told_again(self, stop: BaseException) -> BaseException:
+        """Return the same stop; Released for an interrupt, which breaks the loop once: again, it would break its end.
+
+        Whoever runs the agent gets the interrupt itself.
+        """
+        if isinstance(stop, INTERRUPTS):
+            return f.Released(f"{type(stop).__name__} has stopped the run")
+        return f.anew(stop)
 
     def ring(self) -> None:
         """Wake all who wait; while an append is under way, when that is over."""
@@ -222,7 +247,7 @@ class AsyncDriver:
         bell, waiter = bell_of(self.loop), Unbroken[SharedAppend](loop=self.loop)
         if not self._submit(events, partial(bell.tell, waiter)):
             return self.append_now(events)
-        bell.want(self._wake_committer)
+        bell.want(waiter, self._wake_committer)
         self.floor.absorb(await unbroken(waiter))
         return waiter.result().outcome()
 

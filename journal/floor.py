@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from .tasks import Unbroken, unbroken
@@ -40,12 +41,14 @@ class Floor:
     async def take(self, *, through: bool = False) -> None:
         """Wait until the asker has it; `through`: a cancel that comes meanwhile is absorbed."""
         me = asyncio.current_task()
+        if self.holder is not None and self.holder is not me:
+            self._look()
         if self.holder is None or self.holder is me:
             self.holder = me
             return
-        waiter: asyncio.Future[None] = Unbroken() if through else asyncio.get_running_loop().create_future()
-        self._line.append((me, waiter))
+        waiter: asyncio.Future[None] = Unbroken(self._look) if through else asyncio.get_running_loop().create_future()
         try:
+            self._line.append((me, waiter))
             if through:
                 self.absorb(await unbroken(waiter))
             else:
@@ -54,20 +57,30 @@ class Floor:
             if self.holder is me:
                 self.give()
             else:
-                self._line.remove((me, waiter))
+                with suppress(ValueError):  # an interrupt came before it stood there
+                    self._line.remove((me, waiter))
             raise
 
     def give(self) -> bool:
         """Give it to the next one, if the asker has it; return whether it was his and nobody wants it."""
-        if self.holder is None or self.others:
-            return False
+        return self.holder is not None and not self.others and self._pass_on()
+
+    def _pass_on(self) -> bool:
+        """Give it to the first one in the line that waits still; return whether there is none."""
         while self._line:
-            self.holder, waiter = self._line.popleft()
+            self.holder, waiter = self._line[0]
             if not waiter.done():
                 waiter.set_result(None)
+            self._line.popleft()
+            if not (waiter.cancelled() or (self.holder is not None and self.holder.done())):
                 return False
         self.holder = None
         return True
+
+    def _look(self) -> None:
+        """Pass it on if an interrupt has ended who has it, or the passing on itself."""
+        if self.holder is None or self.holder.done() or (self._line and self._line[0][0] is self.holder):
+            self._pass_on()
 
     def absorb(self, cancelled: asyncio.CancelledError | None) -> None:
         """Keep a cancel of the asker, which came while he couldn't be interrupted, until he is told."""

@@ -19,7 +19,7 @@ from runjournal.engine.parts import RunParts
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
-from runjournal.log.guard import Signal, free, take_again
+from runjournal.log.guard import Signal, free, hold, take_again
 from runjournal.log.limits import thread_look_s
 
 from .provider_shapes import GrowingHistory
@@ -39,6 +39,7 @@ class SyncDriver:
     cancellation = _Nobody
     calm = True
     taken = False  # an append is over before its verb goes on, under the lock
+    leaving = False  # nobody is cancelled
 
     def __init__(self, append: Callable[[tuple[Event, ...] | Made], Any]) -> None:
         self._append = append
@@ -61,9 +62,20 @@ class SyncDriver:
 
     def begin(self, thread: threading.Thread) -> None:
         """Start a thread that may ask."""
-        with self.lock:  # nobody joins it before it runs, and it can't be over before it is known
+
+        def start() -> None:
             self.threads.add(thread)
             thread.start()
+
+        hold(self.lock, start)  # nobody joins it before it runs, and it can't be over before it is known
+
+    def unlock(self) -> None:
+        """Let go of the lock, as often as this thread has it."""
+        free(self.lock)
+
+    def told_again(self, stop: BaseException) -> BaseException:
+        """Return the same stop: an interrupt reaches whoever has begun the threads."""
+        return f.anew(stop)
 
     def current(self) -> threading.Thread:
         """Return the thread that asks."""
@@ -101,14 +113,18 @@ class SyncDriver:
             case Until(ready, bound_s, _):
                 return self._wait(ready, bound_s)
             case Invoke():
-                me = threading.current_thread()
-                self._sending.add(me)
-                self.lock.release()
-                try:
-                    return self._invoke(command)
-                finally:
-                    take_again(self.lock)
-                    self._sending.discard(me)
+                return self._unlocked(command)
+
+    def _unlocked(self, command: Invoke) -> Ended:
+        """Have a body run without the lock."""
+        me = threading.current_thread()
+        try:
+            self._sending.add(me)
+            self.lock.release()
+            return self._invoke(command)
+        finally:
+            take_again(self.lock)
+            self._sending.discard(me)
 
     def check(self, target: Target) -> None:
         """Raise Mistake for a coroutine function: nobody would await its body."""
@@ -160,11 +176,13 @@ class SyncDriver:
                 thread.join()
 
     def _others(self) -> list[threading.Thread]:
-        with self.lock:  # one that is being begun isn't there before it runs
+        def look() -> list[threading.Thread]:
             for dead in [each for each in list(self.threads) if not each.is_alive()]:
                 self.threads.discard(dead)
                 self.left.append(InterruptedError("a thread of the step was ended from outside before it began"))
             return [each for each in list(self.threads) if each is not threading.current_thread()]
+
+        return hold(self.lock, look)  # one that is being begun isn't there before it runs
 
     def _wait(self, ready: Callable[[], object], bound_s: float | None) -> bool:
         if ready():
@@ -255,7 +273,7 @@ class Run(Context):
         self._caller.entry()
         context = contextvars.copy_context()
 
-        def work() -> None:
+        def asking() -> None:
             try:
                 context.run(fn, *args)
             except BaseException as error:  # noqa: BLE001 - it is the step's, and must not get lost with its thread
@@ -264,9 +282,14 @@ class Run(Context):
                 else:
                     self._driver.left.append(error)
             finally:
-                free(self._driver.lock)  # an interrupt may have left it to this thread, which won't be there any more
                 self._driver.threads.discard(thread)
                 self._driver.ring()
+
+        def work() -> None:
+            try:
+                asking()
+            finally:  # an interrupt may have left the lock to this thread, which won't be there any more
+                self._driver.unlock()
 
         thread = threading.Thread(target=work, daemon=True)
         self._driver.begin(thread)

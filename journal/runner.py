@@ -113,6 +113,9 @@ class Runner:
         None if the run has ended, or waits for what hasn't come. Raises RunBusy, RunNotDue, RunNotFound.
         """
         log, clock = self.log, self.log.clock
+        if (left := log.ownership.leases.left(run_id)) is not None:
+            with suppress(AppendRefused):  # another process has it by now
+                self._give_back(run_id, left)
         head = log.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
@@ -233,20 +236,25 @@ class Runner:
             with suppress(AppendRefused, StoreError):
                 if isinstance(claimed, e.RunClaimed):
                     self.log.append(batch)
-                    self.log.ownership.leases.drop(batch.run_id, claimed.epoch)
-                    head = self.log.head(batch.run_id)
-                    if (head.status, head.epoch) == ("running", claimed.epoch):
-                        self.log.append(batch.run_id, [e.RunRequeued("released")], epoch=claimed.epoch)
+                    self._give_back(batch.run_id, claimed.epoch)
+
+    def _give_back(self, run_id: str, epoch: int) -> None:
+        """Release a run, if it is still owned with this epoch."""
+        self.log.ownership.leases.drop(run_id, epoch)
+        head = self.log.head(run_id)
+        if (head.status, head.epoch) == ("running", epoch):
+            self.log.append(run_id, [e.RunRequeued("released")], epoch=epoch)
 
     @contextmanager
-    def owned(self, claim: Claim) -> Generator[None]:
+    def owned(self, claim: Claim, left: Callable[[], bool] = lambda: False) -> Generator[None]:
         """Own the run while the block lasts.
 
-        What leaves the block decides: the run waits, ends, is cancelled, or is released.
+        What leaves the block decides: the run waits, ends, is cancelled, or is released. If nothing ever does, `left()`
+        says so: then the next claim releases it.
         """
         run_id = claim.run_id
         try:
-            with self.log.ownership.leases.held(run_id, claim.epoch, claim.since):
+            with self.log.ownership.leases.held(run_id, claim.epoch, claim.since, left):
                 yield
         except (f.Suspend, f.Completed):
             return
@@ -370,6 +378,7 @@ class Runner:
             return AgentEnd(self.ending(error, steps), error=error)
         finally:
             TOOL_CONTEXT.reset(outer)
+            core.driver.unlock()  # nobody asks any more, and threads that the agent has left behind are to end
         steps.stop_if_step_left()
         return AgentEnd(e.RunCompleted(output), output)
 

@@ -22,11 +22,29 @@ T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
 
 
+def over(loop: Loop) -> Callable[[], bool]:
+    """Return what says whether a loop is closed, or gone; it doesn't keep it."""
+    there = ref(loop)
+
+    def is_over() -> bool:
+        return (loop := there()) is None or loop.is_closed()
+
+    return is_over
+
+
 class Unbroken(asyncio.Future[T]):
-    """What is waited for to its end: a cancel of the waiter comes behind it, see `unbroken`."""
+    """What is waited for to its end: a cancel of the waiter comes behind it, see `unbroken`.
+
+    A cancel is how a loop ends behind an interrupt: `look` sees to it that the end of what is waited for comes.
+    """
+
+    def __init__(self, look: Callable[[], object] = lambda: None, *, loop: Loop | None = None) -> None:
+        super().__init__(loop=loop)
+        self._look = look
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Return False: the waiter is told of the cancel when this is done."""
+        self._look()
         return False
 
 
@@ -82,9 +100,15 @@ async def in_thread(work: Callable[[], T]) -> T:
             else:
                 loop.call_soon(tell, waiter.set_exception, StoreError("an interrupt has ended a thread; try again"))
 
-    thread.start()
-    loop.call_later(thread_look_s, look)
-    if (cancelled := await unbroken(waiter)) is not None and waiter.exception() is None:
+    try:
+        thread.start()
+        loop.call_later(thread_look_s, look)
+        cancelled = await unbroken(waiter)
+    except BaseException:  # an interrupt: its asker has to know what it did
+        if thread.ident is not None and thread is not threading.current_thread():
+            thread.join()
+        raise
+    if cancelled is not None and waiter.exception() is None:
         raise cancelled
     return waiter.result()
 
@@ -103,56 +127,71 @@ class Bell:
     def __init__(self, loop: Loop) -> None:
         self._loop = ref(loop)
         self._ended: deque[tuple[Unbroken[Any], Heard]] = deque()
-        self._rung = self._nudged = False
+        self._rung = self._looking = False
         self._wanted: dict[Callable[[], None], tuple[int, float]] = {}
+        self._waiting: WeakKeyDictionary[Unbroken[Any], Callable[[], None]] = WeakKeyDictionary()  # waiters keep a loop
 
-    def want(self, wake: Callable[[], None]) -> None:
+    def want(self, waiter: Unbroken[Any], wake: Callable[[], None]) -> None:
         """Call `wake` soon: when in a turn of the loop nobody has wanted it any more, or it has waited long enough.
 
         The tasks that were told of one commit submit their next appends within a few turns: they go into one commit
-        again, and the thread that makes it doesn't work in between the turns.
+        again, and the thread that makes it doesn't work in between the turns. It is called again as long as the
+        `waiter` waits.
         """
+        self._waiting[waiter] = wake
+        loop = asyncio.get_running_loop()
+        if not self._looking:
+            loop.call_later(thread_look_s, self._look)
+            self._looking = True
         count, since_s = self._wanted.get(wake, (0, 0.0))
         if not count:
             since_s = time.monotonic()
-            asyncio.get_running_loop().call_soon(self._look, wake, 0)
+            loop.call_soon(self._gather, wake, 0)
         self._wanted[wake] = count + 1, since_s
 
-    def _look(self, wake: Callable[[], None], before: int) -> None:
-        count, since_s = self._wanted[wake]
+    def _gather(self, wake: Callable[[], None], before: int) -> None:
+        count, since_s = self._wanted.get(wake, (before, 0.0))
         if count > before and time.monotonic() < since_s + group_gather_s:
-            asyncio.get_running_loop().call_soon(self._look, wake, count)
+            asyncio.get_running_loop().call_soon(self._gather, wake, count)
             return
-        del self._wanted[wake]
-        if not self._nudged:  # an interrupt may have ended the thread that is woken
-            self._nudged = True
-            asyncio.get_running_loop().call_later(thread_look_s, self._nudge, wake)
+        self._wanted.pop(wake, None)
         wake()
 
-    def _nudge(self, wake: Callable[[], None]) -> None:
-        self._nudged = False
-        wake()
+    def _look(self) -> None:
+        """Wake once more for those who still wait: an interrupt may have ended what was to wake, or to be woken."""
+        try:
+            for wake in set(self._waiting.values()):
+                self._wanted.pop(wake, None)
+                wake()
+            self._turn()
+        finally:
+            self._looking = bool(self._waiting)
+            if self._looking:
+                asyncio.get_running_loop().call_later(thread_look_s, self._look)
 
     def tell(self, waiter: Unbroken[Any], work: Heard) -> None:
-        """Wake a task soon, with what it waits for; from any thread."""
+        """Wake a task soon, with what it waits for; from any thread. It may be told twice, behind an interrupt."""
         self._ended.append((waiter, work))
-        if not self._rung:
+        if self._rung or (loop := self._loop()) is None:
+            return
+        try:
             self._rung = True
-            loop = self._loop()
-            try:
-                if loop is not None:
-                    loop.call_soon_threadsafe(self._turn)
-            except RuntimeError:  # the loop is closed, and whoever waited is gone
-                self._ended.clear()
+            loop.call_soon_threadsafe(self._turn)
+        except RuntimeError:  # the loop is closed, and whoever waited is gone
+            self._ended.clear()
+        except BaseException:
+            self._rung = False
+            raise
 
     def _turn(self) -> None:
-        self._rung = False
         try:
+            self._rung = False
             for _ in range(min(group_woken_max, len(self._ended))):
                 waiter, work = self._ended[0]
                 if not waiter.done():  # an interrupt may have come behind this, at the last turn
                     work.heard_of()
                     waiter.set_result(work)
+                self._waiting.pop(waiter, None)
                 self._ended.popleft()
         finally:
             if self._ended and not self._rung and (loop := self._loop()) is not None:

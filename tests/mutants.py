@@ -1170,15 +1170,14 @@ OURS: Final = (
     # Threads.
     Mutant("a step doesn't wait for its threads", "SyncDriver._join", "thread.join()", "pass", THREADS),
     Mutant(
-        "a mistake in a thread is lost with it", "Run.thread.work", "self._core.stop(stop or error)", "pass", THREADS
+        "a mistake in a thread is lost with it", "Run.thread.asking", "self._core.stop(stop or error)", "pass", THREADS
     ),
     Mutant(
         "a lock is held during a body",
-        "SyncDriver.perform",
-        "self.lock.release()\n"
-        "try:\n    return self._invoke(command)\n"
+        "SyncDriver._unlocked",
+        "try:\n    self._sending.add(me)\n    self.lock.release()\n    return self._invoke(command)\n"
         "finally:\n    take_again(self.lock)\n    self._sending.discard(me)",
-        "try:\n    return self._invoke(command)\nfinally:\n    self._sending.discard(me)",
+        "try:\n    self._sending.add(me)\n    return self._invoke(command)\nfinally:\n    self._sending.discard(me)",
         THREADS,
     ),
     Mutant(
@@ -1362,9 +1361,9 @@ OURS: Final = (
     ),
     Mutant(
         "the caller's cancel is taken for the agent's",
-        "AsyncRunner._own",
-        'cancelled, core.leaving = cancelled or error, True\ncore.stop(f.Released("the run\'s caller cancelled it"))',
-        "cancelled = cancelled or error",
+        "AsyncDriver.leaving",
+        "self._caller.cancelling() > self._cancels",
+        "False",
         TASKS,
     ),
     Mutant(
@@ -1491,7 +1490,7 @@ IDENTITY: Final = (
     Mutant(
         "a renewed lease is forgotten",
         "Leases._renew",
-        "self._held[run_id] = Lease(epoch, now + lease_s)",
+        "self._held[run_id] = lease._replace(epoch=epoch, until=now + lease_s)",
         "pass",
         "recovery",
     ),
@@ -1510,14 +1509,14 @@ IDENTITY: Final = (
 KEPT: Final = (
     Mutant(
         "an interrupt that is swallowed stops nothing",
-        "Core.drive",
+        "Core._driven",
         "self.stop(interrupt)",
         "pass",
         "left_open",
     ),
     Mutant(
         "a step ends over an open call of a stranger's thread",
-        "SyncDriver.perform",
+        "SyncDriver._unlocked",
         "self._sending.add(me)",
         "",
         "left_open",
@@ -1557,10 +1556,33 @@ KEPT: Final = (
     ),
     Mutant(
         "an interrupt leaves a claim",
-        "Runner.let_go",
+        "Runner._give_back",
         '[e.RunRequeued("released")]',
         '[e.NoteAdded("x")]',
         "interrupted",
+    ),
+    Mutant(
+        "an interrupt breaks a loop again at its end",
+        "AsyncDriver.told_again",
+        "isinstance(stop, INTERRUPTS)",
+        "False",
+        "interrupted_threads",
+    ),
+    Mutant("a run of a closed loop is renewed", "Leases._beat", "lease.left()", "False", "interrupted_threads"),
+    Mutant("a run of a closed loop stays busy", "Leases.left", "lease.left()", "False", "interrupted_threads"),
+    Mutant(
+        "an interrupt leaves its lock to a thread that is joined",
+        "Core.drive",
+        "driver.unlock()",
+        "pass",
+        "interrupted_threads",
+    ),
+    Mutant(
+        "an append that an interrupt has left is made twice",
+        "GroupCommit._alone.decide",
+        "waiting.unsure and",
+        "False and",
+        "interrupted_threads",
     ),
 )
 

@@ -125,7 +125,9 @@ class StepBlock:
             return
         stop = core.stopped or f.stop_in(error)
         cancelled = isinstance(error, driver.cancellation)
-        if stop is None and (core.leaving or not (isinstance(error, Exception) or cancelled)):
+        if stop is None and core.leaving:
+            stop = core.leave()
+        if stop is None and not (isinstance(error, Exception) or cancelled):
             stop = error
         if stop is not None:
             core.stop(stop)  # whoever is in flight is told at his next verb
@@ -134,7 +136,7 @@ class StepBlock:
         if stop is not None:  # the step stays open
             if stop is error or (cancelled and core.leaving):
                 return
-            raise f.anew(stop) from error
+            raise driver.told_again(stop) from error
         leaf = TimeoutError("the step was cancelled") if cancelled else error
         failure = await core.drive(self._steps.fail(self._entry, leaf, cut=cancelled))
         if cancelled:  # swallowing it would break the timeout or the group that sent it

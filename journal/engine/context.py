@@ -338,8 +338,8 @@ class Context:
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
         target = ModelTarget(name, call, **how)
         self._core.driver.check(target)
-        with self._core.driver.lock:
-            asked = self._parts.requests.asked(name, request, self._core.lineage.clock.now())
+        now = self._core.lineage.clock.now()
+        asked = self._core.locked(lambda: self._parts.requests.asked(name, request, now))
         return self._caller.call(target, {"request": asked})
 
     async def _ask(

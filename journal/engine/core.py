@@ -43,7 +43,6 @@ class Core:
         self.driver = driver
         self.stopped: BaseException | None = None
         self.refused: f.StepDone | None = None  # for what was asked last; whoever swallows it may enter the open step
-        self.leaving = False  # the run's caller cancelled
         self.looked = False  # the agent has looked at what the log knows of its context
         self.blind = False  # another process began this loop, and the agent must look before it does anything
         self._state: RunState | None = None  # of the verb that runs now, in the thread `_reader`
@@ -73,34 +72,53 @@ class Core:
         to whoever asks for it.
         """
         self.not_in_tool()  # before the lock, which another thread may hold until this one has ended
+        driver = self.driver
+        try:
+            if waits and driver.taken:
+                await driver.take_floor(through=True)  # whoever is cancelled meanwhile has asked all the same
+            with driver.lock:
+                return await self._driven(verb, waits=waits, cancelled=cancelled)
+        except BaseException:
+            driver.unlock()
+            raise
+
+    async def _driven(self, verb: Verb[T], *, waits: bool, cancelled: bool) -> T:
         driver, me, now = self.driver, get_ident(), self._now
-        if waits and driver.taken:
-            await driver.take_floor(through=True)  # whoever is cancelled meanwhile has asked all the same
-        with driver.lock:
-            try:
-                self._reader, self._now = me, not waits
-                command = next(verb)
-                while True:
-                    self._reader, self._state, self._now = 0, None, now
-                    outcome, error = await self._performed(command, waits=waits)
-                    self._reader, self._now = me, not waits
-                    command = verb.send(outcome) if error is None else verb.throw(error)
-            except StopIteration as end:
-                value: T = end.value
-                return self._given_back(value, cancelled=waits and cancelled)
-            except Exception as error:
-                if isinstance(error, f.BROKEN):
-                    self.stop(error)
-                raise
-            except (driver.cancellation, GeneratorExit):
-                raise  # its asker's alone
-            except BaseException as interrupt:  # whoever swallows it has been stopped all the same
-                self.stop(interrupt)
-                raise
-            finally:
+        try:
+            self._reader, self._now = me, not waits
+            command = next(verb)
+            while True:
                 self._reader, self._state, self._now = 0, None, now
-                if waits:
-                    driver.leave_floor(cancelled=cancelled)
+                outcome, error = await self._performed(command, waits=waits)
+                self._reader, self._now = me, not waits
+                command = verb.send(outcome) if error is None else verb.throw(error)
+        except StopIteration as end:
+            value: T = end.value
+            return self._given_back(value, cancelled=waits and cancelled)
+        except Exception as error:
+            if isinstance(error, f.BROKEN):
+                self.stop(error)
+            raise
+        except (driver.cancellation, GeneratorExit):
+            raise  # its asker's alone
+        except BaseException as interrupt:  # whoever swallows it has been stopped all the same
+            self.stop(interrupt)
+            raise
+        finally:
+            self._reader, self._state, self._now = 0, None, now
+            if waits:
+                driver.leave_floor(cancelled=cancelled)
+
+    def locked(self, work: Callable[[], T]) -> T:
+        """Do a piece of work under the driver's lock, which a thread that is in a verb has already."""
+        if self._reader == get_ident():
+            return work()
+        try:
+            with self.driver.lock:
+                return work()
+        except BaseException:
+            self.driver.unlock()
+            raise
 
     async def _performed(self, command: Command, *, waits: bool) -> tuple[Any, BaseException | None]:
         """Have a command performed; return its outcome, or the error, once the verb may go on with it."""
@@ -132,12 +150,23 @@ class Core:
 
     # Stops.
 
+    @property
+    def leaving(self) -> bool:
+        """Return whether the run's caller was cancelled: whoever is cancelled then, is so with the run."""
+        return self.driver.leaving
+
+    def leave(self) -> f.Released:
+        """Stop the run because its caller was cancelled; return that stop."""
+        stop = f.Released("the run's caller cancelled it")
+        self.stop(stop)
+        return stop
+
     def alive(self) -> None:
         """Raise the stop of the run again, if there was one: catching it is of no use."""
         if self.refused is not None:
             self.stop(self.refused)
         if self.stopped is not None:
-            raise f.anew(self.stopped)
+            raise self.driver.told_again(self.stopped)
         if IN_TOOL.get() is not None:
             self.not_in_tool()
 
@@ -150,7 +179,7 @@ class Core:
         """Note that the run leaves this process; the first stop counts."""
         if self.stopped is None:
             self.stopped = stop
-        self.driver.ring()
+        self.locked(self.driver.ring)
 
     def refuse(self, mistake: f.StepDone) -> NoReturn:
         """Refuse to enter a block twice.

@@ -33,6 +33,14 @@ class Driver(Protocol):
         """Return the lock that is held while a verb runs; a command may let go of it."""
         ...
 
+    def unlock(self) -> None:
+        """Let go of the lock and the floor, if the asker has them: an interrupt at their edge may have left him so."""
+        ...
+
+    def told_again(self, stop: BaseException) -> BaseException:
+        """Return what tells of a stop once more: whoever has swallowed it, and whoever else asks."""
+        ...
+
     @property
     def at_once(self) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]] | None:
         """Return what appends as the owner without waiting; None if `perform` has to be asked, which may wait."""
@@ -41,6 +49,11 @@ class Driver(Protocol):
     @property
     def append_now(self) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner for a verb that can't be asked to wait."""
+        ...
+
+    @property
+    def leaving(self) -> bool:
+        """Return whether the run's caller was cancelled: maybe he hasn't been told yet."""
         ...
 
     # The floor: a verb has it while its append is under way, and until it waits for something else.

@@ -111,5 +111,4 @@ class RunParts:
     def messages(self) -> list[Message]:
         """The messages of the transcript; their values are nobody's to change."""
         self.core.looked = True
-        with self.core.driver.lock:
-            return self._read.messages(inside=self.steps.inside)
+        return self.core.locked(lambda: self._read.messages(inside=self.steps.inside))

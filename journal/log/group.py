@@ -7,6 +7,9 @@ that an interrupt in one of them never ends an append of another one.
 Each is judged before it writes, so a refusal ends only itself. One that fails after it has written takes the
 transaction with it: then each of them has one of its own. What a failed commit says is said to each that was in it, and
 to those behind it in the line that append to the same runs.
+
+An interrupt of the committer is nobody's own, and nobody hears of it: this thread, or the next one, looks which of
+those that weren't told are in the log, and commits each of the others by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Protocol, TypeVar, cast
 
 from . import failpoint
 from .errors import OutcomeUnknown, StoreBusy, StoreError
-from .guard import Signal, hold
+from .guard import Signal, free, hold
 from .limits import committer_idle_s, group_appends_max
 from .store import SharedTransaction, SharedWork, Transaction
 
@@ -42,7 +45,19 @@ class _Waiting:
         self.work = work
         self.since_s = time.monotonic()
         self.begun = False
+        self.unsure = False  # it may be committed, and nobody has said so yet
         self.told = False
+
+    def undo(self) -> None:
+        """Forget what it has changed in memory: nothing of it was written."""
+        self.work.undo()
+        self.unsure = False
+
+    def over(self, error: BaseException | None) -> None:
+        """Tell it how it ended; once, but for an interrupt in the middle of it."""
+        if not self.told:
+            self.work.over(error)
+            self.told = True
 
 
 class GroupCommit:
@@ -94,7 +109,7 @@ class GroupCommit:
 
         if (error := hold(self._lock, begin)) is not None:
             what = f"{self._path}: no thread could be started to commit ({error}); nothing was written, try again"
-            self._not_begun(list(self._line), StoreBusy(what))
+            hold(self._lock, lambda: self._end(list(self._line), StoreBusy(what)))
 
     def wait(self, work: SharedWork, heard: Callable[[float], bool]) -> None:
         """Take an append, and wait for its end, which `heard(seconds)` says.
@@ -108,7 +123,7 @@ class GroupCommit:
             if not heard(self._busy_wait_s):
                 late = self._taken_back(waiting)
                 while not late and not heard(self._busy_wait_s):
-                    pass  # it has begun: a commit ends
+                    self.wake()  # it has begun: a commit ends
         except BaseException:
             if not self._taken_back(waiting):
                 heard(self._busy_wait_s)
@@ -128,29 +143,33 @@ class GroupCommit:
         def take_back() -> bool:
             with suppress(ValueError):
                 self._line.remove(waiting)
-            return not waiting.begun
+            return not (waiting.begun or waiting.told)
 
         return hold(self._lock, take_back)
 
     # The committer.
 
     def _lead(self) -> None:
-        while True:
-            try:
-                if not self._led():
-                    return
-            except BaseException as error:  # noqa: BLE001 - an interrupt: whoever waits must hear all the same
-                self._now.end(OutcomeUnknown(f"{self._path}: an interrupt has ended a commit ({type(error).__name__})"))
+        while self._thread is current_thread():  # else it was to end, and another one may have begun
+            with suppress(KeyboardInterrupt, SystemExit):  # nobody's own, see above
+                self._led()
 
-    def _led(self) -> bool:
-        """Commit what stands in the line; return False when nothing has come for so long that the thread may end."""
+    def _led(self) -> None:
+        """Commit what stands in the line, until nothing has come for so long that the thread may end.
+
+        What an interrupt has left comes first: of this thread, or of one that has died of it.
+        """
+        free(self._lock)
+        if (outcome := self._now.outcome) is not None:
+            self._now.tell(*outcome)
+        else:
+            self._one_by_one(self._now)
         while True:
             if not self._line and not self._wake.wait(committer_idle_s):
                 with self._lock:
                     if not self._line:
-                        if self._thread is current_thread():
-                            self._thread = None
-                        return False
+                        self._thread = None
+                        return
             if self._line:
                 self._commit()
 
@@ -167,12 +186,13 @@ class GroupCommit:
         try:
             self._transact(decide, durable=durable)
         except _BrokenError:
+            group.undo()
             self._one_by_one(group)
-        except BaseException as error:  # noqa: BLE001 - theirs to hear
+        except Exception as error:  # noqa: BLE001 - theirs to hear
             if group.taken:
                 self._failed(group, error)
             else:
-                self._not_begun(there, error)
+                self._end(there, error)
         else:
             group.tell()
 
@@ -181,15 +201,18 @@ class GroupCommit:
             written = tx.written
             try:
                 waiting.work.decide(tx)
+                waiting.unsure = True
             except BaseException as error:
-                waiting.work.undo()
-                if tx.failed is not None or tx.written != written:
+                waiting.undo()
+                if tx.failed is not None or tx.written != written or not isinstance(error, Exception):
                     raise _BrokenError from error
                 group.refused[waiting] = error
 
     def _next(self, tx: SharedTransaction, group: _Group, *, durable: bool) -> _Waiting | None:
         """Take the next one out of the line, if it may be in this commit."""
         with self._lock:
+            while self._line and self._line[0].told:  # an interrupt has left it there
+                self._line.popleft()
             first = self._line[0] if self._line else None
             if first is None or len(group.taken) >= group_appends_max:
                 return None
@@ -200,63 +223,60 @@ class GroupCommit:
             return self._line.popleft()
 
     def _one_by_one(self, group: _Group) -> None:
-        """One of them has broken the transaction that all shared: each has its own, in their order."""
-        group.undo()
+        """Something has broken the transaction that all shared: each that wasn't told has its own, in their order."""
         failed: dict[str, BaseException] = {}
         for waiting in group.taken:
-            work = waiting.work
-            if (before := failed.get(work.run_id)) is not None:
-                work.over(again(before))
-                waiting.told = True
+            if waiting.told:
+                continue
+            run_id = waiting.work.run_id
+            if (before := failed.get(run_id)) is not None:
+                waiting.over(again(before))
             elif (error := self._alone(waiting)) is not None:
-                failed[work.run_id] = error
+                failed[run_id] = error
 
     def _alone(self, waiting: _Waiting) -> BaseException | None:
-        """Commit one by itself, and tell it; return the error of its commit, if that failed."""
-        judged = False
+        """Commit one by itself, unless it is there, and tell it; return the error of its commit, if that failed."""
+        work, judged = waiting.work, False
 
         def decide(tx: Transaction) -> None:
             nonlocal judged
-            waiting.work.decide(cast("SharedTransaction", tx))
-            judged = True
+            if waiting.unsure and work.stands(cast("SharedTransaction", tx)):
+                return
+            waiting.undo()
+            work.decide(cast("SharedTransaction", tx))
+            waiting.unsure = judged = True
 
         try:
-            self._transact(decide, durable=waiting.work.durable)
-        except BaseException as error:  # noqa: BLE001 - its own to hear
+            self._transact(decide, durable=work.durable)
+        except Exception as error:  # noqa: BLE001 - its own to hear
             if judged:
                 self._failed(_Group([waiting]), error)
                 return error
-            waiting.work.undo()
-            waiting.work.over(error)
-            waiting.told = True
+            if waiting.unsure:
+                error = OutcomeUnknown(
+                    f"{self._path}: an interrupt has ended a commit, and what it wrote can't be read: {error}"
+                )
+            waiting.undo()
+            waiting.over(error)
             return None
-        waiting.work.over(None)
-        waiting.told = True
+        waiting.over(None)
         return None
 
     def _failed(self, group: _Group, error: BaseException) -> None:
         """Tell the end of a commit that failed, and whoever stands behind it for the same runs."""
         group.undo()
         runs = {waiting.work.run_id for waiting in group.taken if waiting not in group.refused}
-        with self._lock:
-            behind = [waiting for waiting in self._line if waiting.work.run_id in runs]
-            self._drop(behind)
+        behind = [waiting for waiting in list(self._line) if waiting.work.run_id in runs]
         group.tell(error)
-        for waiting in behind:
-            waiting.work.over(again(error))
+        self._end(behind, error)
 
-    def _not_begun(self, there: Iterable[_Waiting], error: BaseException) -> None:
-        """Tell those that the transaction hasn't begun, who were there when it was tried."""
+    def _end(self, some: Iterable[_Waiting], error: BaseException) -> None:
+        """Tell those of them that stand in the line still, and that nobody has begun; they stand there no more."""
         with self._lock:
-            left = [waiting for waiting in there if waiting in self._line]
-            self._drop(left)
-        for waiting in left:
-            waiting.work.over(again(error))
-
-    def _drop(self, some: Iterable[_Waiting]) -> None:
-        for waiting in some:
-            waiting.begun = True
-            self._line.remove(waiting)
+            for waiting in some:
+                if waiting in self._line:
+                    waiting.over(again(error))
+                    self._line.remove(waiting)
 
 
 class _Group:
@@ -270,22 +290,14 @@ class _Group:
     def undo(self) -> None:
         """Forget what all of them have changed in memory."""
         for waiting in self.taken:
-            waiting.work.undo()
+            waiting.undo()
 
     def tell(self, error: BaseException | None = None) -> None:
         """Tell each how it ended; all but the refused ones by `error`, or committed."""
         self.outcome = (error,)
         for waiting in self.taken:
-            if not waiting.told:
-                mine = self.refused.get(waiting)
-                waiting.work.over(mine if mine is not None else None if error is None else again(error))
-                waiting.told = True
-
-    def end(self, unknown: BaseException) -> None:
-        """Tell those who weren't told yet, behind an interrupt; if nobody knows how it ended, that."""
-        if self.outcome is None:
-            self.undo()
-        self.tell(*(self.outcome or (unknown,)))
+            mine = self.refused.get(waiting)
+            waiting.over(mine if mine is not None else None if error is None else again(error))
 
 
 def again(error: BaseException) -> BaseException:

@@ -308,8 +308,12 @@ class SharedWork(Protocol):
         """Forget what `decide` has changed outside the store: nothing of it was written, or nobody knows."""
         ...
 
+    def stands(self, tx: SharedTransaction) -> bool:
+        """Return whether what `decide` has written last is in the log."""
+        ...
+
     def over(self, error: BaseException | None) -> None:
-        """Hear once how it ended, in the committer's thread, with no lock held: committed, or by this error."""
+        """Hear how it ended: committed, or by this error. It appends nothing. An interrupt may have it told twice."""
         ...
 
 

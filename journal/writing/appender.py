@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -95,7 +96,7 @@ class Appender:
         if sharing is None or not may_share((batch,)):
             return False
         work = SharedAppend(self.judge, self.states, batch, durable=self._checked((batch,)), told=told)
-        self.states.fly(batch.run_id, work.settle)
+        self.states.fly(batch.run_id, partial(work.settle, sharing.wake))
         try:
             sharing.add(work)
         except BaseException:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,10 +26,14 @@ class LeaseWarning(UserWarning):
 
 
 class Lease(NamedTuple):
-    """A lease that is held; nobody else may claim the run before `until`, in seconds since boot."""
+    """A lease that is held; nobody else may claim the run before `until`, in seconds since boot.
+
+    `left()` says whether nobody is there any more to go on with the run, nor to give it back.
+    """
 
     epoch: int
     until: float
+    left: Callable[[], bool]
 
 
 class Leases:
@@ -44,11 +48,14 @@ class Leases:
         self._wake = Signal()
 
     @contextmanager
-    def held(self, run_id: str, epoch: int, since: float) -> Generator[None]:
-        """Keep a lease that was just claimed, not before `since` (seconds since boot), as long as the block lasts."""
+    def held(self, run_id: str, epoch: int, since: float, left: Callable[[], bool] = lambda: False) -> Generator[None]:
+        """Keep a lease that was just claimed, not before `since` (seconds since boot), as long as the block lasts.
+
+        One that is `left` before is renewed no more.
+        """
 
         def keep() -> None:
-            self._held[run_id] = Lease(epoch, since + lease_s)
+            self._held[run_id] = Lease(epoch, since + lease_s, left)
             alive = self._thread is not None and self._thread.is_alive()  # an interrupt may have kept it from its start
             if not alive and isinstance(self._clock, SystemClock):
                 self._thread = threading.Thread(target=self._beat, name="runjournal-heartbeat", daemon=True)
@@ -75,6 +82,11 @@ class Leases:
     def holds(self, run_id: str) -> bool:
         """Return whether a lease of this run is kept here."""
         return run_id in self._held
+
+    def left(self, run_id: str) -> int | None:
+        """Return the epoch under which a run of this journal's was left before it was released, None if none was."""
+        lease = self._held.get(run_id)
+        return lease.epoch if lease is not None and lease.left() else None
 
     def drop(self, run_id: str, epoch: int) -> None:
         """Keep this lease no longer, if it is kept."""
@@ -105,7 +117,8 @@ class Leases:
                     self._thread = None
                     return
             for run_id, lease in held:
-                self._extend(run_id, lease.epoch)
+                if not lease.left():
+                    self._extend(run_id, lease.epoch)
 
     def _extend(self, run_id: str, epoch: int) -> None:
         try:
@@ -123,8 +136,8 @@ class Leases:
             return False
 
         def extend() -> None:
-            if run_id in self._held:
-                self._held[run_id] = Lease(epoch, now + lease_s)
+            if (lease := self._held.get(run_id)) is not None:
+                self._held[run_id] = lease._replace(epoch=epoch, until=now + lease_s)
 
         hold(self._lock, extend)
         return True

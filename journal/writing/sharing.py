@@ -58,7 +58,15 @@ class SharedAppend:
     def undo(self) -> None:
         """Forget the states that it has folded on."""
         self._folded = False
+        self._states.free()
         self._states.drop(self.keys)
+
+    def stands(self, tx: SharedTransaction) -> bool:
+        """Return whether its records, as they were judged last, are in the log: one commit has written all of them."""
+        if not self._records:
+            return False
+        last = self._records[-1]
+        return any(row[4].hex() == last.hash for row in tx.read_raw(self.run_id, last.seq - 1, last.seq))
 
     def over(self, error: BaseException | None) -> None:
         """Note how it ended, and tell who waits."""
@@ -77,9 +85,13 @@ class SharedAppend:
             self._bell.wait(left)
         return self._over
 
-    def settle(self) -> None:
-        """Wait until it is folded, or over: then nobody else uses the state of its run."""
+    def settle(self, wake: Callable[[], None]) -> None:
+        """Wait until it is folded, or over: then nobody else uses the state of its run.
+
+        Who waits here may be who was to `wake` the thread that folds it.
+        """
         while not (self._folded or self._over):
+            wake()
             self._bell.wait(thread_look_s)
 
     def heard_of(self) -> None:

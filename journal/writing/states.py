@@ -74,10 +74,13 @@ class States:
 
     def note_word(self, run_id: str, seq: int) -> None:
         """Note a word about a call: it may be of an attempt of the owner's, who must see it at once."""
-        with self._lock:
+
+        def note() -> None:
             entry = self._cache.get((run_id, True))
             if entry is not None:
                 entry.upto = max(entry.upto, seq)
+
+        hold(self._lock, note)
 
     def note_words(self, key: Key, records: Sequence[RecordedEvent]) -> None:
         """Note what others have said of a call of the owner's, who must see it at once."""

@@ -167,19 +167,29 @@ def places(frame: FrameType | None) -> list[str]:
 
 def an_interrupt_for_somebody(delay_s: float, rng: random.Random, where: list[str]) -> None:
     """Raise KeyboardInterrupt in a random thread that is at work for a run."""
+    # A thread that it meets before its first line dies in the standard library's own code, and `Thread.start` waits for
+    # ever, whoever called it: no public way to begin one can tell. So no thread may end, and its ident be that of a
+    # new one, between the look and the throw.
     time.sleep(delay_s)
-    at_work = {
-        ident: frame
-        for ident, frame in sys._current_frames().items()
-        if any(
-            name in place for place in places(frame) for name in ("struck_agent", "run.py", "core.py", "attempts.py")
-        )
-    }
-    at_work.pop(threading.get_ident(), None)
-    if at_work:
-        ident = rng.choice(sorted(at_work))
-        where += places(at_work[ident])
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1.0)
+    try:
+        at_work = {
+            ident: frame
+            for ident, frame in sys._current_frames().items()
+            if any(
+                name in place
+                for place in places(frame)
+                for name in ("struck_agent", "run.py", "core.py", "attempts.py")
+            )
+        }
+        at_work.pop(threading.get_ident(), None)
+        if at_work:
+            ident = rng.choice(sorted(at_work))
+            where += places(at_work[ident])
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyboardInterrupt))
+    finally:
+        sys.setswitchinterval(interval_s)
 
 
 class Life:
