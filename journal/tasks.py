@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import TOOL_CONTEXT
-from runjournal.log.errors import StoreError
 from runjournal.log.limits import group_gather_s, group_woken_max, thread_look_s
 
 T = TypeVar("T")
@@ -67,14 +66,15 @@ async def in_thread(work: Callable[[], T]) -> T:
 
     A cancel that comes meanwhile is raised when it is over: what it did stands.
     """
-    loop, waiter = asyncio.get_running_loop(), Unbroken[T]()
-    context = copy_context()
+    loop, context = asyncio.get_running_loop(), copy_context()
+    came = list[Callable[[], None]]()
 
     def tell(settle: Callable[[Any], None], outcome: Any) -> None:
         def told() -> None:
             if not waiter.done():
                 settle(outcome)
 
+        came.append(told)
         with suppress(RuntimeError):  # the loop is closed, and whoever waited is gone
             loop.call_soon_threadsafe(told)
 
@@ -93,13 +93,17 @@ async def in_thread(work: Callable[[], T]) -> T:
     thread = threading.Thread(target=run, name="runjournal claim", daemon=True)
 
     def look() -> None:
-        """An interrupt may end a thread where it can't tell: before its first line."""
-        if not waiter.done():
-            if thread.is_alive():
-                loop.call_later(thread_look_s, look)
-            else:
-                loop.call_soon(tell, waiter.set_exception, StoreError("an interrupt has ended a thread; try again"))
+        """An interrupt may end a thread where it can't tell, before its first line, or the loop as it is told."""
+        if waiter.done():
+            return
+        if thread.is_alive():
+            loop.call_later(thread_look_s, look)
+        elif came:
+            loop.call_soon(came[0])
+        else:
+            loop.call_soon(tell, waiter.set_exception, KeyboardInterrupt("a thread was ended before it began"))
 
+    waiter = Unbroken[T](look)
     try:
         thread.start()
         loop.call_later(thread_look_s, look)

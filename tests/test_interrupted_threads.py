@@ -421,6 +421,20 @@ def test_an_interrupt_while_a_run_is_claimed(tmp_path: Path, monkeypatch: pytest
         assert (1, "queued") == (len(claimed), journal.head("r").status)
 
 
+def test_an_interrupt_as_the_loop_is_told_of_a_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's end hears of it all the same, and gives the run back."""
+    with opened(tmp_path) as journal:
+
+        def claimed() -> bool:
+            head = journal.store.head("r")
+            return head is not None and head.status == "running"
+
+        found = once(monkeypatch, tasks.Unbroken, "set_result", claimed)
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(journal.run_async(soon, run_id="r"))
+        assert ([1], "queued") == (found, journal.head("r").status)
+
+
 def test_a_caller_that_is_cancelled_while_an_end_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no cancel that the agent was told of: nothing of it is on record, and the next life waits for none."""
     submit, callers = Runner.submit, list[Any]()
