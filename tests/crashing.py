@@ -69,6 +69,12 @@ class Struck:
         self._tick()
         return done
 
+    def append_alone(self, decide: Any, *, durable: bool) -> Any:
+        self._tick()
+        done = self._inner.append_alone(decide, durable=durable)
+        self._tick()
+        return done
+
     def save_checkpoint(self, *args: Any, **how: Any) -> Any:
         with suppress(Crash):
             self._tick()

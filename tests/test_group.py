@@ -427,6 +427,9 @@ class Work:
     def decide(self, tx: Any) -> None:
         """Do nothing."""
 
+    def stands(self, _: Any) -> bool:
+        return False
+
     def undo(self) -> None:
         """Do nothing."""
 

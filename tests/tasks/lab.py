@@ -151,6 +151,12 @@ class Struck:
         self._process.tick("after commit")
         return done
 
+    def append_alone(self, decide: Any, *, durable: bool) -> Any:
+        self._process.tick("before commit")
+        done = self._inner.append_alone(decide, durable=durable)
+        self._process.tick("after commit")
+        return done
+
     def save_checkpoint(self, *args: Any, **how: Any) -> Any:
         if self._process.dead:
             raise Crash
