@@ -42,6 +42,7 @@ from runjournal.log.limits import wal_autocheckpoint_pages, wal_size_limit_bytes
 from runjournal.log.memory import MemoryStore
 from runjournal.log.opening import open_store
 from runjournal.log.sqlite import SQLiteStore
+from runjournal.log.sqlite_errors import translate
 from runjournal.log.sqlite_place import APPLICATION_ID, check_engine, connect, file_system
 from runjournal.log.sqlite_reads import changed_page, heads_page, index_page
 from runjournal.log.sqlite_schema import MIGRATIONS, migrate
@@ -812,6 +813,12 @@ def test_half_of_something_else(path):
     with pytest.raises(NotAStore):
         SQLiteStore(path, clock=FakeClock())
     assert bytes(8192) == Path(path).read_bytes()
+
+
+@pytest.mark.parametrize("committing", [True, False])
+def test_a_read_lock_that_cannot_be_had(committing):
+    """Among processes that are stopped and killed SQLite may give up ("locking protocol"): nothing was written."""
+    assert isinstance(translate(apsw.ProtocolError("locking protocol"), "x.db", committing=committing), StoreBusy)
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -21,7 +21,7 @@ from .errors import (
     StoreUnavailable,
 )
 
-_HARMLESS_AT_COMMIT: Final = (apsw.BusyError, apsw.FullError, apsw.LockedError, apsw.ReadOnlyError)
+_HARMLESS_AT_COMMIT: Final = (apsw.BusyError, apsw.FullError, apsw.LockedError, apsw.ProtocolError, apsw.ReadOnlyError)
 """What SQLite says before a commit record is whole in the WAL; after anything else it may be there or not."""
 
 
@@ -38,7 +38,7 @@ def translate(
             "append the same batch again from a new process"
         )
     match error:
-        case apsw.BusyError() | apsw.LockedError():
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():  # the last: no read lock could be had
             return StoreBusy(f"{path}: another process holds the lock; nothing was written, try again")
         case apsw.FullError():
             return StoreFull(f"{path}: the disk or a quota is full; nothing was written, make room and try again")
