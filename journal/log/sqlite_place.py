@@ -164,9 +164,11 @@ def read_header(path: str) -> Header | None:
             file.xClose()
     except apsw.Error as error:
         raise translate(error, path) from error
-    if not head or _never_committed(path):
+    if not head:
         return None
     if len(head) < 100 or not head.startswith(_MAGIC):  # noqa: PLR2004 - the size of the header
+        if _never_committed(path):
+            return None
         raise NotAStore(f"{path} is not a SQLite database; it was not touched")
     return Header(int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big"))
 
