@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import wrong_agents as agents
 
+from runjournal import KEY, StepFailed, tool
 from runjournal.log.errors import InvalidArgument
 from runjournal.testing import CrashReport, World, crash_points
 from runjournal.testing.refusals import refusal
@@ -321,6 +323,55 @@ def test_a_retry_does_not_wait_for_its_time(world: World) -> None:
 
     report = crash_points(agent, world=world, at=4)
     assert (True, ()) == (report.boundaries > 10, report.failures)
+
+
+class Down(Exception):
+    """What a service raises that is down."""
+
+
+@pytest.mark.parametrize(
+    ("given", "at"), [({"read_only": True}, 17), ({"policy": "keyed"}, 17), ({"policy": "keyed"}, 15)]
+)
+def test_a_retry_more_or_less_is_no_difference(given: Any, at: int, world: World) -> None:
+    """A service that is down for its first request, and up after the crash, is asked one time less, which is right."""
+
+    @tool(**given)
+    def rates(idempotency_key: str = KEY) -> float:
+        world.did("asked")
+        if len(world.effects()) < 2:
+            raise Down("503")
+        return 1.1
+
+    def rated(run: Any) -> Any:
+        asked = run.model("m", {"messages": []}, lambda _: "which?")
+        return [asked, rates()]
+
+    def agent(run: Any) -> Any:
+        for number in range(3):
+            with suppress(StepFailed):
+                return run.do("rate", partial(rated, run), key=number)
+        return None
+
+    assert () == crash_points(agent, world=world, at=at, check=False).failures
+    assert ["asked", "asked"] == [each.what for each in world.effects()]
+
+
+def test_a_call_that_is_not_made_again_is_a_difference() -> None:
+    """Where nothing has failed, the second of two equal calls of a tool that acts says something."""
+
+    @tool
+    def mail(to: str) -> str:
+        return f"told {to}"
+
+    def forgetful(run: Any) -> None:
+        entered: list[str] = []
+        run.do("tell", lambda: [entered.append("ada"), mail("ada")], key=1)
+        if entered:
+            run.do("tell", mail, "ada", key=2)
+
+    report = crash_points(forgetful, at=17, check=False)
+    what = 'it asked for nothing more; without a crash, for mail {"to": "ada"} in step tell/2'
+    assert [("differs", what)] == [(each.rule, each.what) for each in report.failures]
 
 
 # ------------------------------------------------------------------------------------------------- what it leaves alone

@@ -6,7 +6,7 @@ The judges, by name: `twice`, `lost`, `differs`, `stuck`, `paid_twice`, `invalid
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -20,12 +20,16 @@ RULES: Final = ("twice", "lost", "paid_twice", "invalid", "differs", "stuck")
 
 
 class AskedCall(NamedTuple):
-    """The first time that a run has asked for something: in which step, what kind, its name, and its args or hash."""
+    """The first time that a run has asked for something: in which step, what kind, its name, and its args or hash.
+
+    `again` says that it has asked the same before, and that it may: once more or less is no difference.
+    """
 
     step: str
     kind: str
     name: str
     args: str
+    again: bool = False
 
 
 class CrashFacts(NamedTuple):
@@ -63,7 +67,8 @@ def facts(story: CrashStory) -> CrashFacts:
     """Return what a run came to."""
     step, open_, together, seen = "", set[str](), set[str](), set[str]()
     asked, requests, output, results = list[AskedCall](), Counter[tuple[str, str]](), None, dict[str, Any]()
-    about = dict[str, tuple[str, str]]()
+    about, repeated = dict[str, tuple[str, str]](), set[tuple[str, str]]()
+    in_step = defaultdict[str, set[tuple[str, str]]](set)
     for _, kind, data in story.end.events:
         match kind:
             case "step.started":
@@ -75,19 +80,26 @@ def facts(story: CrashStory) -> CrashFacts:
                 args = str(data["request_hash"]) if kind == "model.started" else _text(data["args"])
                 about[call_id] = name, args
                 if call_id not in seen:
-                    asked.append(AskedCall(step, kind.partition(".")[0], name, args))
+                    asked.append(AskedCall(step, kind.partition(".")[0], name, args, (name, args) in repeated))
                     seen.add(call_id)
+                in_step[step].add((name, args))
+                if data.get("policy") == "idempotent":  # a tool that only looks is, too
+                    repeated.add((name, args))
                 open_.add(call_id)
                 if len(open_) > 1:
                     together.add(step)
             case "tool.completed" | "model.completed" | "tool.failed" | "model.failed":
                 open_.discard(str(data["call_id"]))
+                if kind.endswith(".failed"):
+                    repeated.add(about[str(data["call_id"])])
                 if kind == "model.completed":
                     requests[about[str(data["call_id"])]] += 1
                 if kind == "tool.completed":
                     name, args = about[str(data["call_id"])]
                     results[str(data["call_id"])] = data["result"]
                     results.setdefault(json.dumps([name, json.loads(args)], sort_keys=True), data["result"])
+            case "step.failed":
+                repeated |= in_step[step]
             case "approval.resolved":
                 open_.discard(str(data["approval_id"]))
             case "run.completed":
@@ -254,8 +266,11 @@ def _asked_otherwise(found: CrashFacts, clean: CrashFacts, loose: Unsteady) -> I
 
 
 def _comparable(asked: list[AskedCall], together: frozenset[str], loose: Unsteady) -> list[AskedCall]:
-    """Return what was asked in its order; what is in flight together in one step has none."""
-    known = [each._replace(args="") if each.name in loose.names else each for each in asked]
+    """Return what was asked in its order; what is in flight together in one step has none.
+
+    What may be repeated counts where it was asked first: how often a call was tried again is up to who was asked.
+    """
+    known = [each._replace(args="") if each.name in loose.names else each for each in asked if not each.again]
     if loose.steps:
         return [each._replace(step="") for each in known]
     places = {each.step: at for at, each in reversed(list(enumerate(known)))}
