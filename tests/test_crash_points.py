@@ -253,10 +253,18 @@ def test_a_history_that_a_provider_refuses_is_found() -> None:
              {"role": "assistant", "content": ""}],
             "message 2 is empty",
         ),
+        ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": {"tool": "mail"}},
+          {"role": "tool", "content": "sent"}], None),
+        ([{"role": "tool", "content": "sent"}], None),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "mail"}}]}], None),
+        ([{"role": "assistant", "content": [{"type": "tool_use", "name": "mail"}]}], None),
+        ([{"role": "user", "content": [{"type": "tool_result", "content": "sent"}]}], None),
+        ([{"role": "user", "parts": [{"text": "hi"}]}], None),
+        (["hi"], None),
     ],
 )  # fmt: skip
 def test_what_providers_refuse(messages: Any, expected: str | None) -> None:
-    """Calls and results belong together as both providers want it, and no message is empty."""
+    """Calls and results belong together as both providers want it, none is empty, and other shapes aren't judged."""
     assert expected == refusal({"messages": messages})
     assert None is refusal(messages)
 
