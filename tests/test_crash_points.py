@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -416,6 +417,46 @@ def test_nothing_of_it_is_left(tmp_path: Path, world: World, monkeypatch: pytest
     while any(lives(pid) for pid in pids) and time.monotonic() < until_s:  # a kill takes its time
         time.sleep(0.01)
     assert [] == [pid for pid in pids if lives(pid)]
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from runjournal.testing import crash_points
+
+def agent(run):
+    Path(run.input, "begun.new").write_text(str(os.getpid()))
+    Path(run.input, "begun.new").rename(Path(run.input, "begun"))
+    time.sleep(600)
+
+crash_points(agent, input=sys.argv[1])
+"""
+"""A test process whose agent takes its time; it writes down which process it is in."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux alone")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_walk_that_is_killed(how: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its children die with it, and the next walk removes its folder, and none of a walk that goes on."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)]) as process:
+        until_s = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() and time.monotonic() < until_s:
+            time.sleep(0.01)
+        child = int((tmp_path / "begun").read_text())
+        crash_points(lambda run: None, at=1)
+        assert (1, True) == (len(list(folder.iterdir())), lives(child))
+        process.send_signal(how)
+    until_s = time.monotonic() + 20
+    while lives(child) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert (1, False) == (len(list(folder.iterdir())), lives(child))
+    while list(folder.iterdir()) and time.monotonic() < until_s:  # its last thread may still be about to end
+        crash_points(lambda run: None, at=1)
+    assert [] == list(folder.iterdir())
 
 
 def lives(pid: int) -> bool:

@@ -7,6 +7,7 @@ The parent opens no store: what it knows of a run it was told by the last child.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import faulthandler
 import inspect
 import json
@@ -43,6 +44,8 @@ RUN: Final = "crash-points"
 _UNCOUNTED: Final = ("heartbeat", "group")
 """Points that come by the clock, or as threads meet."""
 _TRACE, _END, _OUT = "trace", "end", "out"
+_PRCTL: Final = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class Struck(KeyboardInterrupt):
@@ -239,14 +242,18 @@ def _stuck(made: CrashStory, plan: LifePlan) -> str:
 
 
 def lived(plan: LifePlan, number: int) -> AgentLife:
-    """Let one process live; return how that went, once it and all that it has begun are gone."""
+    """Let one process live; return how that went, once it is gone, and what it has begun in its process group.
+
+    A process that has detached itself from the group (setsid) lives on.
+    """
+    parent = os.getpid()
     folder = plan.folder / f"life-{number}"
     folder.mkdir()
     with warnings.catch_warnings():  # of threads: the child has but the one that forks, and takes none of their locks
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        _child(plan, folder)
+        _child(plan, folder, parent)
     with suppress(OSError):  # the child does it, too: whoever is first
         os.setpgid(pid, pid)
     life, status = AgentLife(), None
@@ -311,10 +318,11 @@ def _read(life: AgentLife, folder: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- the child
 
 
-def _child(plan: LifePlan, folder: Path) -> NoReturn:
+def _child(plan: LifePlan, folder: Path, parent: int) -> NoReturn:
     """Live, in a process that was just forked; nothing of its parent's is run at its end."""
     code = 1
     try:
+        _die_with(parent)
         with suppress(OSError):
             os.setpgid(0, 0)
         _redirect(folder / _OUT)
@@ -333,6 +341,14 @@ def _child(plan: LifePlan, folder: Path) -> NoReturn:
         with suppress(Exception):
             sys.stdout.flush()
         os._exit(code)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, where it can (Linux)."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it was dead before
+            os._exit(1)
 
 
 def _redirect(path: Path) -> None:
