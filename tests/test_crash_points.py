@@ -21,6 +21,7 @@ import wrong_agents as agents
 
 from runjournal import KEY, StepFailed, tool
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.limits import crash_output_bytes_max
 from runjournal.testing import CrashReport, World, crash_points
 from runjournal.testing.refusals import refusal
 
@@ -288,6 +289,21 @@ def test_a_run_that_does_not_end_is_stuck(tmp_path: Path) -> None:
     assert [(8, "commit.after memory.set", "stuck")] == found(report)
     assert "a process of it took longer than 0.7 s" == report.failures[0].what
     assert any(line.endswith(" in agent") and __file__ in line for line in report.failures[0].around)
+
+
+def test_an_agent_that_prints_without_an_end_is_stuck(world: World) -> None:
+    """A process that prints more than anybody reads is ended, and the failure says so."""
+
+    def agent(run: Any) -> Any:
+        while world.happened("begun"):
+            print("x" * 1_000_000)  # noqa: T201 - that is what is tested
+        world.did("begun")
+        return run.do("count", lambda: "done")
+
+    report = crash_points(agent, world=world, at=8, check=False)
+    what = f"a process of it printed more than {crash_output_bytes_max} bytes"
+    assert [("stuck", what)] == [(each.rule, each.what) for each in report.failures]
+    assert "a loop that doesn't end after a crash, and prints" == report.failures[0].causes[0]
 
 
 def test_an_agent_that_fails_by_itself_is_told_of_without_a_crash() -> None:

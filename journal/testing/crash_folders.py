@@ -28,15 +28,16 @@ def walk_folder() -> Iterator[Path]:
     for place in {IN_MEMORY, Path(tempfile.gettempdir())}:
         for each in place.glob(f"{PREFIX}*"):
             _remove_if_left(each)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=_memory()) as made:
-        folder = Path(made)
-        owner = os.open(folder / f"{_OWNER}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+    made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=_memory())
+    folder = Path(made.name)
+    owner = os.open(folder / f"{_OWNER}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with made:
             fcntl.flock(owner, fcntl.LOCK_EX)
             (folder / f"{_OWNER}.new").rename(folder / _OWNER)  # whoever finds it finds it locked
             yield folder
-        finally:
-            os.close(owner)
+    finally:
+        os.close(owner)
 
 
 def _memory() -> str | None:

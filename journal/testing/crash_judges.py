@@ -347,6 +347,8 @@ def _why_lost(story: CrashStory, what: str) -> tuple[str, ...]:
 def _why_stuck(why: str) -> tuple[str, ...]:
     if "other code" in why:
         return (CLOCK, VARIABLES)
+    if "printed more" in why:
+        return ("a loop that doesn't end after a crash, and prints", VARIABLES)
     if "longer than" in why:
         return ("it waits for what its dead process held: a lock, a file, a connection", "max_s is too short for it")
     return (FAILED, DEFAULTS)

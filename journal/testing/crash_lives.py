@@ -33,7 +33,15 @@ from runjournal.log.base import plan_of, registered
 from runjournal.log.clock import FakeClock, SystemClock, parse_timestamp
 from runjournal.log.errors import RunNotFound
 from runjournal.log.head import TERMINAL
-from runjournal.log.limits import crash_around_points, crash_lives_max, crash_poll_s, crash_same_errors_max, lease_s
+from runjournal.log.limits import (
+    crash_around_points,
+    crash_lives_max,
+    crash_output_bytes_max,
+    crash_output_tail_bytes,
+    crash_poll_s,
+    crash_same_errors_max,
+    lease_s,
+)
 from runjournal.run import Run
 
 from .refusals import refusal
@@ -89,6 +97,7 @@ class AgentLife:
 
     points: list[PassedPoint] = field(default_factory=list[PassedPoint])
     slow: bool = False
+    loud: bool = False
     stood: list[str] = field(default_factory=list[str])
     died: str = ""
     status: str = ""
@@ -231,6 +240,8 @@ def _stuck(made: CrashStory, plan: LifePlan) -> str:
     why = ": ".join(life.raised or [])
     if life.slow:
         return f"a process of it took longer than {plan.max_s:g} s"
+    if life.loud:
+        return f"a process of it printed more than {crash_output_bytes_max} bytes"
     if _stands(life):
         return f"it waits for other code: {why}"
     if life.died and not life.struck and all(each.died and not each.struck for each in made.lives[-2:]):
@@ -258,8 +269,9 @@ def lived(plan: LifePlan, number: int) -> AgentLife:
         os.setpgid(pid, pid)
     life, status = AgentLife(), None
     try:
-        status = _ended(pid, time.monotonic() + plan.max_s)
-        life.slow = status is None
+        status = _ended(pid, time.monotonic() + plan.max_s, folder / _OUT)
+        life.loud = _size(folder / _OUT) > crash_output_bytes_max
+        life.slow = status is None and not life.loud
     finally:
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)  # what it has begun, too
@@ -269,8 +281,8 @@ def lived(plan: LifePlan, number: int) -> AgentLife:
                 os.waitpid(pid, 0)
     _read(life, folder)
     if life.slow:
-        life.stood = _frames((folder / _OUT).read_text(encoding="utf-8", errors="replace"))
-    if not (folder / _END).exists() and not life.slow:
+        life.stood = _frames(_tail(folder / _OUT))
+    if not (folder / _END).exists() and not life.slow and not life.loud:
         life.died = "killed" if life.struck else _end_of(status or 0, folder)
     return life
 
@@ -281,8 +293,21 @@ def _frames(out: str) -> list[str]:
     return [line.strip() for line in found.splitlines() if line.startswith("  File ")][:crash_around_points]
 
 
-def _ended(pid: int, until: float) -> int | None:
-    """Wait for a child; return its status, None if its time is over."""
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _tail(path: Path) -> str:
+    """Return the last part of what was printed."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as out:
+        out.seek(max(0, _size(path) - crash_output_tail_bytes))
+        return out.read(crash_output_tail_bytes).decode(errors="replace")
+
+
+def _ended(pid: int, until: float, out: Path) -> int | None:
+    """Wait for a child; return its status, None if its time is over, or it has printed too much."""
     pause = crash_poll_s / 8
     while True:
         try:
@@ -291,7 +316,7 @@ def _ended(pid: int, until: float) -> int | None:
             return 0
         if done:
             return status
-        if time.monotonic() > until:
+        if time.monotonic() > until or _size(out) > crash_output_bytes_max:
             return None
         time.sleep(pause)
         pause = min(pause * 2, crash_poll_s)
@@ -301,7 +326,7 @@ def _end_of(status: int, folder: Path) -> str:
     how = (
         f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
     )
-    said = (folder / _OUT).read_text(encoding="utf-8", errors="replace").strip() if (folder / _OUT).exists() else ""
+    said = _tail(folder / _OUT).strip()
     return how + (f"; it printed last: {said.splitlines()[-1]}" if said else "")
 
 
