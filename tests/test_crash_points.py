@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import os
 import signal
 import subprocess
@@ -197,15 +198,36 @@ def test_a_run_that_fails_has_lost_its_output(world: World) -> None:
         return run.do("count", lambda: "done")
 
     report = crash_points(agent, world=world, at=8, check=False)
-    what = "the run has failed, and its output is missing: ValueError: it has begun already"
-    assert [("lost", what)] == [(each.rule, each.what) for each in report.failures]
+    line = agent.__code__.co_firstlineno + 2
+    assert ["lost"] == [each.rule for each in report.failures]
+    assert report.failures[0].what.startswith("the run has failed, and its output is missing: ")
+    assert report.failures[0].what.endswith(f"test_crash_points.py:{line}, in agent: ValueError: it has begun already")
 
 
 def test_a_run_that_fails_without_a_crash_is_told_of() -> None:
-    """A walk over an agent that isn't ready would show nothing: it says so, and what was raised."""
-    report = crash_points(lambda run: int("x"), check=False)
-    what = "lost: without a crash: the run has failed: ValueError: invalid literal for int() with base 10: 'x'"
-    assert [what] == [each.brief for each in report.failures]
+    """A walk over an agent that isn't ready would show nothing: it says so, what was raised, and where in the agent."""
+
+    def cents(order: dict[str, int]) -> int:
+        return order["cents"]
+
+    def agent(run: Any) -> int:
+        return run.do("count", partial(cents, json.loads("{}")))
+
+    line = cents.__code__.co_firstlineno + 1
+    with pytest.raises(AssertionError) as told:
+        crash_points(agent)
+    lines = str(told.value).splitlines()
+    assert "crash_points: it fails without a crash" == lines[0]
+    assert lines[2].startswith("lost: without a crash: the run has failed: ")
+    assert lines[2].endswith(f"test_crash_points.py:{line}, in cents: StepFailed: KeyError: 'cents'")
+    assert ["", "likely:"] == lines[3:5]
+
+
+def test_the_place_of_a_failure_is_in_the_agent() -> None:
+    """What was raised deep in Python is told where the agent called it."""
+    report = crash_points(lambda run: json.loads("x"), check=False)
+    line = sys._getframe().f_lineno - 1
+    assert f"test_crash_points.py:{line}, in <lambda>: JSONDecodeError: " in report.failures[0].what
 
 
 def test_an_answer_that_is_paid_for_again_is_found(world: World) -> None:

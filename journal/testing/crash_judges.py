@@ -174,7 +174,7 @@ def _judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[C
             _why_lost(story, each),
         )
     if clean.status == "completed" != found.status:
-        why = ": ".join(story.end.raised or [found.status])
+        why = story.end.why or found.status
         yield CrashVerdict("lost", f"the run has {found.status}, and its output is missing: {why}", (FAILED,))
         return
     if clean.output is not None and found.output is None and not loose.output:
@@ -232,11 +232,10 @@ def _paid_twice(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterat
 
 def without_crash(story: CrashStory, *, person: bool) -> Iterator[CrashVerdict]:
     """Yield what is wrong with a run that wasn't crashed: it must complete, or wait where nobody is to answer."""
-    raised = ": ".join(story.end.raised or [])
     if story.stuck:
         yield CrashVerdict("stuck", story.stuck, (SETUP,))
     elif story.end.status != "completed" and (person or story.end.status != "waiting"):
-        yield CrashVerdict("lost", f"the run has {story.end.status}: {raised}", (SETUP,))
+        yield CrashVerdict("lost", f"the run has {story.end.status}: {story.end.why}", (SETUP,))
     yield from _refused(story)
 
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -54,6 +55,7 @@ _UNCOUNTED: Final = ("heartbeat", "group")
 _TRACE, _END, _OUT = "trace", "end", "out"
 _PRCTL: Final = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG: Final = 1
+_INSTALLED: Final = tuple(sysconfig.get_paths()[each] for each in ("stdlib", "purelib", "platlib"))
 
 
 class Struck(KeyboardInterrupt):
@@ -102,13 +104,18 @@ class AgentLife:
     died: str = ""
     status: str = ""
     raised: list[str] | None = None
-    trace: str = ""
+    place: str = ""
     waits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list[tuple[int, str, dict[str, Any]]])
     due_s: float = 0.0
     busy: bool = False
     coroutine: bool = False
     asked: int = 0
+
+    @property
+    def why(self) -> str:
+        """Return where it raised what, "" if it didn't."""
+        return " ".join(filter(None, (f"{self.place}:" if self.place else "", ": ".join(self.raised or []))))
 
     @property
     def strike(self) -> int:
@@ -248,7 +255,7 @@ def _stuck(made: CrashStory, plan: LifePlan) -> str:
         return f"its process dies by itself: {life.died}"
     waits_for_time = life.busy or life.due_s or life.status == "waiting" or life.struck
     if life.raised and len(last) == crash_same_errors_max and all(each == life.raised for each in last):
-        return "" if waits_for_time else f"each process of it ends with {why}"
+        return "" if waits_for_time else f"each process of it ends with {life.why}"
     return ""
 
 
@@ -487,13 +494,29 @@ def _result(results: dict[str, Any], call_id: str, tool: str, args: Any) -> Any:
     return results[call_id] if call_id in results else results.get(same)
 
 
+def _place(error: BaseException) -> str:
+    """Return where the agent raised an error, or its cause: the last place that is neither ours nor Python's."""
+    while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
+        error = error.__cause__
+    frames = [
+        (frame.f_code, line, str(frame.f_globals.get("__name__")))
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    others = [(code, line) for code, line, module in frames if not module.startswith("runjournal.")]
+    own = [each for each in others if not each[0].co_filename.startswith(_INSTALLED)] or others
+    if not own:
+        return ""
+    code, line = own[-1]
+    here = f"{Path.cwd()}{os.sep}"
+    return f"{code.co_filename.removeprefix(here)}:{line}, in {code.co_name}"
+
+
 def _raised(error: BaseException) -> dict[str, Any]:
     if isinstance(error, _Coroutine):
         return {"coroutine": True}
-    lines = "".join(traceback.format_exception(error))
     return {
         "raised": [type(error).__name__, str(error)],
-        "trace": lines,
+        "place": _place(error),
         "busy": isinstance(error, RunBusy),
         "coroutine": isinstance(error.__context__, _Coroutine) or isinstance(error.__cause__, _Coroutine),
     }
