@@ -210,7 +210,7 @@ def test_a_run_that_fails_without_a_crash_is_told_of() -> None:
     def cents(order: dict[str, int]) -> int:
         return order["cents"]
 
-    def agent(run: Any) -> int:
+    def agent(run: Any) -> Any:
         return run.do("count", partial(cents, json.loads("{}")))
 
     line = cents.__code__.co_firstlineno + 1
@@ -412,7 +412,7 @@ def test_a_call_that_is_not_made_again_is_a_difference() -> None:
 
     def forgetful(run: Any) -> None:
         entered: list[str] = []
-        run.do("tell", lambda: [entered.append("ada"), mail("ada")], key=1)
+        run.do("tell", lambda: entered.extend([mail("ada")]), key=1)
         if entered:
             run.do("tell", mail, "ada", key=2)
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ _OWNER: Final = "owner"
 
 
 @contextmanager
-def walk_folder() -> Iterator[Path]:
+def walk_folder() -> Generator[Path]:
     """Make a folder for a walk, and remove it at the end; first remove those whose processes are dead.
 
     It is in `TMPDIR`; else in memory, if there is room. Its owner holds a lock on a file in it: a lock ends with its

@@ -7,7 +7,6 @@ The parent opens no store: what it knows of a run it was told by the last child.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import faulthandler
 import inspect
 import json
@@ -15,7 +14,6 @@ import os
 import shutil
 import signal
 import sys
-import sysconfig
 import threading
 import time
 import traceback
@@ -35,16 +33,14 @@ from runjournal.log.clock import FakeClock, SystemClock, parse_timestamp
 from runjournal.log.errors import RunNotFound
 from runjournal.log.head import TERMINAL
 from runjournal.log.limits import (
-    crash_around_points,
     crash_lives_max,
     crash_output_bytes_max,
-    crash_output_tail_bytes,
-    crash_poll_s,
     crash_same_errors_max,
     lease_s,
 )
 from runjournal.run import Run
 
+from .crash_process import die_with, ended, frames_of, place_of, redirect, size, tail
 from .refusals import refusal
 from .world import CALL, World, WorldEffect
 
@@ -53,9 +49,6 @@ RUN: Final = "crash-points"
 _UNCOUNTED: Final = ("heartbeat", "group")
 """Points that come by the clock, or as threads meet."""
 _TRACE, _END, _OUT = "trace", "end", "out"
-_PRCTL: Final = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG: Final = 1
-_INSTALLED: Final = tuple(sysconfig.get_paths()[each] for each in ("stdlib", "purelib", "platlib"))
 
 
 class Struck(KeyboardInterrupt):
@@ -276,8 +269,8 @@ def lived(plan: LifePlan, number: int) -> AgentLife:
         os.setpgid(pid, pid)
     life, status = AgentLife(), None
     try:
-        status = _ended(pid, time.monotonic() + plan.max_s, folder / _OUT)
-        life.loud = _size(folder / _OUT) > crash_output_bytes_max
+        status = ended(pid, time.monotonic() + plan.max_s, folder / _OUT)
+        life.loud = size(folder / _OUT) > crash_output_bytes_max
         life.slow = status is None and not life.loud
     finally:
         with suppress(OSError):
@@ -288,52 +281,17 @@ def lived(plan: LifePlan, number: int) -> AgentLife:
                 os.waitpid(pid, 0)
     _read(life, folder)
     if life.slow:
-        life.stood = _frames(_tail(folder / _OUT))
+        life.stood = frames_of(tail(folder / _OUT))
     if not (folder / _END).exists() and not life.slow and not life.loud:
         life.died = "killed" if life.struck else _end_of(status or 0, folder)
     return life
-
-
-def _frames(out: str) -> list[str]:
-    """Return where the main thread of a process stood, the newest call first; the main thread is the last one told."""
-    _, _, found = out.rpartition("(most recent call first):\n")
-    return [line.strip() for line in found.splitlines() if line.startswith("  File ")][:crash_around_points]
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _tail(path: Path) -> str:
-    """Return the last part of what was printed."""
-    if not path.exists():
-        return ""
-    with path.open("rb") as out:
-        out.seek(max(0, _size(path) - crash_output_tail_bytes))
-        return out.read(crash_output_tail_bytes).decode(errors="replace")
-
-
-def _ended(pid: int, until: float, out: Path) -> int | None:
-    """Wait for a child; return its status, None if its time is over, or it has printed too much."""
-    pause = crash_poll_s / 8
-    while True:
-        try:
-            done, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has waited for it
-            return 0
-        if done:
-            return status
-        if time.monotonic() > until or _size(out) > crash_output_bytes_max:
-            return None
-        time.sleep(pause)
-        pause = min(pause * 2, crash_poll_s)
 
 
 def _end_of(status: int, folder: Path) -> str:
     how = (
         f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
     )
-    said = _tail(folder / _OUT).strip()
+    said = tail(folder / _OUT).strip()
     return how + (f"; it printed last: {said.splitlines()[-1]}" if said else "")
 
 
@@ -354,10 +312,10 @@ def _child(plan: LifePlan, folder: Path, parent: int) -> NoReturn:
     """Live, in a process that was just forked; nothing of its parent's is run at its end."""
     code = 1
     try:
-        _die_with(parent)
+        die_with(parent)
         with suppress(OSError):
             os.setpgid(0, 0)
-        _redirect(folder / _OUT)
+        redirect(folder / _OUT)
         for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(each, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -373,23 +331,6 @@ def _child(plan: LifePlan, folder: Path, parent: int) -> NoReturn:
         with suppress(Exception):
             sys.stdout.flush()
         os._exit(code)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, where it can (Linux)."""
-    if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it was dead before
-            os._exit(1)
-
-
-def _redirect(path: Path) -> None:
-    """Have all that is printed written into a file: what the parent's streams hold is the parent's."""
-    nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(nothing, 0)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)  # noqa: SIM115 - it is open as long as the process lives
 
 
 class _Coroutine(Exception):
@@ -494,29 +435,12 @@ def _result(results: dict[str, Any], call_id: str, tool: str, args: Any) -> Any:
     return results[call_id] if call_id in results else results.get(same)
 
 
-def _place(error: BaseException) -> str:
-    """Return where the agent raised an error, or its cause: the last place that is neither ours nor Python's."""
-    while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
-        error = error.__cause__
-    frames = [
-        (frame.f_code, line, str(frame.f_globals.get("__name__")))
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    others = [(code, line) for code, line, module in frames if not module.startswith("runjournal.")]
-    own = [each for each in others if not each[0].co_filename.startswith(_INSTALLED)] or others
-    if not own:
-        return ""
-    code, line = own[-1]
-    here = f"{Path.cwd()}{os.sep}"
-    return f"{code.co_filename.removeprefix(here)}:{line}, in {code.co_name}"
-
-
 def _raised(error: BaseException) -> dict[str, Any]:
     if isinstance(error, _Coroutine):
         return {"coroutine": True}
     return {
         "raised": [type(error).__name__, str(error)],
-        "place": _place(error),
+        "place": place_of(error),
         "busy": isinstance(error, RunBusy),
         "coroutine": isinstance(error.__context__, _Coroutine) or isinstance(error.__cause__, _Coroutine),
     }

@@ -33,14 +33,15 @@ def refusal(request: object) -> str | None:
 
 def _known(message: dict[str, Any]) -> bool:
     """Return whether a message is one of Anthropic's or OpenAI's: a text, or blocks, and ids of what is called."""
-    content, calls = message.get("content"), message.get("tool_calls") or []
+    content: object = message.get("content")
+    calls: object = message.get("tool_calls") or []
     if not isinstance(content, str | list | None) or not isinstance(calls, list):
         return False
-    ids = [each.get("id") for each in _dicts(calls)]
+    ids: list[object] = [each.get("id") for each in _dicts(cast("object", calls))]
     if message.get("role") == "tool":
         ids.append(message.get("tool_call_id"))
     names = {"tool_use": "id", "tool_result": "tool_use_id"}
-    ids += [each.get(names[str(each["type"])]) for each in _dicts(content) if each.get("type") in names]
+    ids += [each.get(names[str(each["type"])]) for each in _dicts(message.get("content")) if each.get("type") in names]
     return all(isinstance(each, str) for each in ids) and ("content" in message or bool(ids))
 
 
