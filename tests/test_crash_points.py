@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ from typing import Any
 import pytest
 import wrong_agents as agents
 
+from runjournal import KEY, StepFailed, tool
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.limits import crash_output_bytes_max
 from runjournal.testing import CrashReport, World, crash_points
 from runjournal.testing.refusals import refusal
 
@@ -193,15 +198,36 @@ def test_a_run_that_fails_has_lost_its_output(world: World) -> None:
         return run.do("count", lambda: "done")
 
     report = crash_points(agent, world=world, at=8, check=False)
-    what = "the run has failed, and its output is missing: ValueError: it has begun already"
-    assert [("lost", what)] == [(each.rule, each.what) for each in report.failures]
+    line = agent.__code__.co_firstlineno + 2
+    assert ["lost"] == [each.rule for each in report.failures]
+    assert report.failures[0].what.startswith("the run has failed, and its output is missing: ")
+    assert report.failures[0].what.endswith(f"test_crash_points.py:{line}, in agent: ValueError: it has begun already")
 
 
 def test_a_run_that_fails_without_a_crash_is_told_of() -> None:
-    """A walk over an agent that isn't ready would show nothing: it says so, and what was raised."""
-    report = crash_points(lambda run: int("x"), check=False)
-    what = "lost: without a crash: the run has failed: ValueError: invalid literal for int() with base 10: 'x'"
-    assert [what] == [each.brief for each in report.failures]
+    """A walk over an agent that isn't ready would show nothing: it says so, what was raised, and where in the agent."""
+
+    def cents(order: dict[str, int]) -> int:
+        return order["cents"]
+
+    def agent(run: Any) -> Any:
+        return run.do("count", partial(cents, json.loads("{}")))
+
+    line = cents.__code__.co_firstlineno + 1
+    with pytest.raises(AssertionError) as told:
+        crash_points(agent)
+    lines = str(told.value).splitlines()
+    assert "crash_points: it fails without a crash" == lines[0]
+    assert lines[2].startswith("lost: without a crash: the run has failed: ")
+    assert lines[2].endswith(f"test_crash_points.py:{line}, in cents: StepFailed: KeyError: 'cents'")
+    assert ["", "likely:"] == lines[3:5]
+
+
+def test_the_place_of_a_failure_is_in_the_agent() -> None:
+    """What was raised deep in Python is told where the agent called it."""
+    report = crash_points(lambda run: json.loads("x"), check=False)
+    line = sys._getframe().f_lineno - 1
+    assert f"test_crash_points.py:{line}, in <lambda>: JSONDecodeError: " in report.failures[0].what
 
 
 def test_an_answer_that_is_paid_for_again_is_found(world: World) -> None:
@@ -251,10 +277,18 @@ def test_a_history_that_a_provider_refuses_is_found() -> None:
              {"role": "assistant", "content": ""}],
             "message 2 is empty",
         ),
+        ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": {"tool": "mail"}},
+          {"role": "tool", "content": "sent"}], None),
+        ([{"role": "tool", "content": "sent"}], None),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "mail"}}]}], None),
+        ([{"role": "assistant", "content": [{"type": "tool_use", "name": "mail"}]}], None),
+        ([{"role": "user", "content": [{"type": "tool_result", "content": "sent"}]}], None),
+        ([{"role": "user", "parts": [{"text": "hi"}]}], None),
+        (["hi"], None),
     ],
 )  # fmt: skip
 def test_what_providers_refuse(messages: Any, expected: str | None) -> None:
-    """Calls and results belong together as both providers want it, and no message is empty."""
+    """Calls and results belong together as both providers want it, none is empty, and other shapes aren't judged."""
     assert expected == refusal({"messages": messages})
     assert None is refusal(messages)
 
@@ -277,6 +311,21 @@ def test_a_run_that_does_not_end_is_stuck(tmp_path: Path) -> None:
     assert [(8, "commit.after memory.set", "stuck")] == found(report)
     assert "a process of it took longer than 0.7 s" == report.failures[0].what
     assert any(line.endswith(" in agent") and __file__ in line for line in report.failures[0].around)
+
+
+def test_an_agent_that_prints_without_an_end_is_stuck(world: World) -> None:
+    """A process that prints more than anybody reads is ended, and the failure says so."""
+
+    def agent(run: Any) -> Any:
+        while world.happened("begun"):
+            print("x" * 1_000_000)  # noqa: T201 - that is what is tested
+        world.did("begun")
+        return run.do("count", lambda: "done")
+
+    report = crash_points(agent, world=world, at=8, check=False)
+    what = f"a process of it printed more than {crash_output_bytes_max} bytes"
+    assert [("stuck", what)] == [(each.rule, each.what) for each in report.failures]
+    assert "a loop that doesn't end after a crash, and prints" == report.failures[0].causes[0]
 
 
 def test_an_agent_that_fails_by_itself_is_told_of_without_a_crash() -> None:
@@ -323,6 +372,55 @@ def test_a_retry_does_not_wait_for_its_time(world: World) -> None:
     assert (True, ()) == (report.boundaries > 10, report.failures)
 
 
+class Down(Exception):
+    """What a service raises that is down."""
+
+
+@pytest.mark.parametrize(
+    ("given", "at"), [({"read_only": True}, 17), ({"policy": "keyed"}, 17), ({"policy": "keyed"}, 15)]
+)
+def test_a_retry_more_or_less_is_no_difference(given: Any, at: int, world: World) -> None:
+    """A service that is down for its first request, and up after the crash, is asked one time less, which is right."""
+
+    @tool(**given)
+    def rates(idempotency_key: str = KEY) -> float:
+        world.did("asked")
+        if len(world.effects()) < 2:
+            raise Down("503")
+        return 1.1
+
+    def rated(run: Any) -> Any:
+        asked = run.model("m", {"messages": []}, lambda _: "which?")
+        return [asked, rates()]
+
+    def agent(run: Any) -> Any:
+        for number in range(3):
+            with suppress(StepFailed):
+                return run.do("rate", partial(rated, run), key=number)
+        return None
+
+    assert () == crash_points(agent, world=world, at=at, check=False).failures
+    assert ["asked", "asked"] == [each.what for each in world.effects()]
+
+
+def test_a_call_that_is_not_made_again_is_a_difference() -> None:
+    """Where nothing has failed, the second of two equal calls of a tool that acts says something."""
+
+    @tool
+    def mail(to: str) -> str:
+        return f"told {to}"
+
+    def forgetful(run: Any) -> None:
+        entered: list[str] = []
+        run.do("tell", lambda: entered.extend([mail("ada")]), key=1)
+        if entered:
+            run.do("tell", mail, "ada", key=2)
+
+    report = crash_points(forgetful, at=17, check=False)
+    what = 'it asked for nothing more; without a crash, for mail {"to": "ada"} in step tell/2'
+    assert [("differs", what)] == [(each.rule, each.what) for each in report.failures]
+
+
 # ------------------------------------------------------------------------------------------------- what it leaves alone
 
 
@@ -357,6 +455,46 @@ def test_nothing_of_it_is_left(tmp_path: Path, world: World, monkeypatch: pytest
     while any(lives(pid) for pid in pids) and time.monotonic() < until_s:  # a kill takes its time
         time.sleep(0.01)
     assert [] == [pid for pid in pids if lives(pid)]
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from runjournal.testing import crash_points
+
+def agent(run):
+    Path(run.input, "begun.new").write_text(str(os.getpid()))
+    Path(run.input, "begun.new").rename(Path(run.input, "begun"))
+    time.sleep(600)
+
+crash_points(agent, input=sys.argv[1])
+"""
+"""A test process whose agent takes its time; it writes down which process it is in."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux alone")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_walk_that_is_killed(how: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its children die with it, and the next walk removes its folder, and none of a walk that goes on."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)]) as process:
+        until_s = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() and time.monotonic() < until_s:
+            time.sleep(0.01)
+        child = int((tmp_path / "begun").read_text())
+        crash_points(lambda run: None, at=1)
+        assert (1, True) == (len(list(folder.iterdir())), lives(child))
+        process.send_signal(how)
+    until_s = time.monotonic() + 20
+    while lives(child) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert (1, False) == (len(list(folder.iterdir())), lives(child))
+    while list(folder.iterdir()) and time.monotonic() < until_s:  # its last thread may still be about to end
+        crash_points(lambda run: None, at=1)
+    assert [] == list(folder.iterdir())
 
 
 def lives(pid: int) -> bool:

@@ -355,6 +355,10 @@ crash_same_errors_max: Final = 3
 """How often in a row the processes of such a run end by the same error; then the run is stuck."""
 crash_poll_s: Final = 0.002
 """Between two looks of `crash_points` at whether a process has ended, at most."""
+crash_output_bytes_max: Final = 16 * 1024 * 1024
+"""What one process of an agent prints in `crash_points`, at most; then it is ended, and the run is stuck."""
+crash_output_tail_bytes: Final = 64 * 1024
+"""The last part of that, which is read."""
 crash_told_chars_max: Final = 300
 """A value in a failure of `crash_points` is cut to this, with an ellipsis."""
 crash_around_points: Final = 4

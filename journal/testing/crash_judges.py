@@ -6,7 +6,7 @@ The judges, by name: `twice`, `lost`, `differs`, `stuck`, `paid_twice`, `invalid
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -20,12 +20,16 @@ RULES: Final = ("twice", "lost", "paid_twice", "invalid", "differs", "stuck")
 
 
 class AskedCall(NamedTuple):
-    """The first time that a run has asked for something: in which step, what kind, its name, and its args or hash."""
+    """The first time that a run has asked for something: in which step, what kind, its name, and its args or hash.
+
+    `again` says that it has asked the same before, and that it may: once more or less is no difference.
+    """
 
     step: str
     kind: str
     name: str
     args: str
+    again: bool = False
 
 
 class CrashFacts(NamedTuple):
@@ -63,7 +67,8 @@ def facts(story: CrashStory) -> CrashFacts:
     """Return what a run came to."""
     step, open_, together, seen = "", set[str](), set[str](), set[str]()
     asked, requests, output, results = list[AskedCall](), Counter[tuple[str, str]](), None, dict[str, Any]()
-    about = dict[str, tuple[str, str]]()
+    about, repeated = dict[str, tuple[str, str]](), set[tuple[str, str]]()
+    in_step = defaultdict[str, set[tuple[str, str]]](set)
     for _, kind, data in story.end.events:
         match kind:
             case "step.started":
@@ -75,19 +80,26 @@ def facts(story: CrashStory) -> CrashFacts:
                 args = str(data["request_hash"]) if kind == "model.started" else _text(data["args"])
                 about[call_id] = name, args
                 if call_id not in seen:
-                    asked.append(AskedCall(step, kind.partition(".")[0], name, args))
+                    asked.append(AskedCall(step, kind.partition(".")[0], name, args, (name, args) in repeated))
                     seen.add(call_id)
+                in_step[step].add((name, args))
+                if data.get("policy") == "idempotent":  # a tool that only looks is, too
+                    repeated.add((name, args))
                 open_.add(call_id)
                 if len(open_) > 1:
                     together.add(step)
             case "tool.completed" | "model.completed" | "tool.failed" | "model.failed":
                 open_.discard(str(data["call_id"]))
+                if kind.endswith(".failed"):
+                    repeated.add(about[str(data["call_id"])])
                 if kind == "model.completed":
                     requests[about[str(data["call_id"])]] += 1
                 if kind == "tool.completed":
                     name, args = about[str(data["call_id"])]
                     results[str(data["call_id"])] = data["result"]
                     results.setdefault(json.dumps([name, json.loads(args)], sort_keys=True), data["result"])
+            case "step.failed":
+                repeated |= in_step[step]
             case "approval.resolved":
                 open_.discard(str(data["approval_id"]))
             case "run.completed":
@@ -162,7 +174,7 @@ def _judged(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterator[C
             _why_lost(story, each),
         )
     if clean.status == "completed" != found.status:
-        why = ": ".join(story.end.raised or [found.status])
+        why = story.end.why or found.status
         yield CrashVerdict("lost", f"the run has {found.status}, and its output is missing: {why}", (FAILED,))
         return
     if clean.output is not None and found.output is None and not loose.output:
@@ -220,11 +232,10 @@ def _paid_twice(story: CrashStory, clean: CrashFacts, loose: Unsteady) -> Iterat
 
 def without_crash(story: CrashStory, *, person: bool) -> Iterator[CrashVerdict]:
     """Yield what is wrong with a run that wasn't crashed: it must complete, or wait where nobody is to answer."""
-    raised = ": ".join(story.end.raised or [])
     if story.stuck:
         yield CrashVerdict("stuck", story.stuck, (SETUP,))
     elif story.end.status != "completed" and (person or story.end.status != "waiting"):
-        yield CrashVerdict("lost", f"the run has {story.end.status}: {raised}", (SETUP,))
+        yield CrashVerdict("lost", f"the run has {story.end.status}: {story.end.why}", (SETUP,))
     yield from _refused(story)
 
 
@@ -254,8 +265,11 @@ def _asked_otherwise(found: CrashFacts, clean: CrashFacts, loose: Unsteady) -> I
 
 
 def _comparable(asked: list[AskedCall], together: frozenset[str], loose: Unsteady) -> list[AskedCall]:
-    """Return what was asked in its order; what is in flight together in one step has none."""
-    known = [each._replace(args="") if each.name in loose.names else each for each in asked]
+    """Return what was asked in its order; what is in flight together in one step has none.
+
+    What may be repeated counts where it was asked first: how often a call was tried again is up to who was asked.
+    """
+    known = [each._replace(args="") if each.name in loose.names else each for each in asked if not each.again]
     if loose.steps:
         return [each._replace(step="") for each in known]
     places = {each.step: at for at, each in reversed(list(enumerate(known)))}
@@ -332,6 +346,8 @@ def _why_lost(story: CrashStory, what: str) -> tuple[str, ...]:
 def _why_stuck(why: str) -> tuple[str, ...]:
     if "other code" in why:
         return (CLOCK, VARIABLES)
+    if "printed more" in why:
+        return ("a loop that doesn't end after a crash, and prints", VARIABLES)
     if "longer than" in why:
         return ("it waits for what its dead process held: a lock, a file, a connection", "max_s is too short for it")
     return (FAILED, DEFAULTS)

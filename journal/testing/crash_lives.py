@@ -32,9 +32,15 @@ from runjournal.log.base import plan_of, registered
 from runjournal.log.clock import FakeClock, SystemClock, parse_timestamp
 from runjournal.log.errors import RunNotFound
 from runjournal.log.head import TERMINAL
-from runjournal.log.limits import crash_around_points, crash_lives_max, crash_poll_s, crash_same_errors_max, lease_s
+from runjournal.log.limits import (
+    crash_lives_max,
+    crash_output_bytes_max,
+    crash_same_errors_max,
+    lease_s,
+)
 from runjournal.run import Run
 
+from .crash_process import die_with, ended, frames_of, place_of, redirect, size, tail
 from .refusals import refusal
 from .world import CALL, World, WorldEffect
 
@@ -86,17 +92,23 @@ class AgentLife:
 
     points: list[PassedPoint] = field(default_factory=list[PassedPoint])
     slow: bool = False
+    loud: bool = False
     stood: list[str] = field(default_factory=list[str])
     died: str = ""
     status: str = ""
     raised: list[str] | None = None
-    trace: str = ""
+    place: str = ""
     waits: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list[tuple[int, str, dict[str, Any]]])
     due_s: float = 0.0
     busy: bool = False
     coroutine: bool = False
     asked: int = 0
+
+    @property
+    def why(self) -> str:
+        """Return where it raised what, "" if it didn't."""
+        return " ".join(filter(None, (f"{self.place}:" if self.place else "", ": ".join(self.raised or []))))
 
     @property
     def strike(self) -> int:
@@ -228,31 +240,38 @@ def _stuck(made: CrashStory, plan: LifePlan) -> str:
     why = ": ".join(life.raised or [])
     if life.slow:
         return f"a process of it took longer than {plan.max_s:g} s"
+    if life.loud:
+        return f"a process of it printed more than {crash_output_bytes_max} bytes"
     if _stands(life):
         return f"it waits for other code: {why}"
     if life.died and not life.struck and all(each.died and not each.struck for each in made.lives[-2:]):
         return f"its process dies by itself: {life.died}"
     waits_for_time = life.busy or life.due_s or life.status == "waiting" or life.struck
     if life.raised and len(last) == crash_same_errors_max and all(each == life.raised for each in last):
-        return "" if waits_for_time else f"each process of it ends with {why}"
+        return "" if waits_for_time else f"each process of it ends with {life.why}"
     return ""
 
 
 def lived(plan: LifePlan, number: int) -> AgentLife:
-    """Let one process live; return how that went, once it and all that it has begun are gone."""
+    """Let one process live; return how that went, once it is gone, and what it has begun in its process group.
+
+    A process that has detached itself from the group (setsid) lives on.
+    """
+    parent = os.getpid()
     folder = plan.folder / f"life-{number}"
     folder.mkdir()
     with warnings.catch_warnings():  # of threads: the child has but the one that forks, and takes none of their locks
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        _child(plan, folder)
+        _child(plan, folder, parent)
     with suppress(OSError):  # the child does it, too: whoever is first
         os.setpgid(pid, pid)
     life, status = AgentLife(), None
     try:
-        status = _ended(pid, time.monotonic() + plan.max_s)
-        life.slow = status is None
+        status = ended(pid, time.monotonic() + plan.max_s, folder / _OUT)
+        life.loud = size(folder / _OUT) > crash_output_bytes_max
+        life.slow = status is None and not life.loud
     finally:
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)  # what it has begun, too
@@ -262,39 +281,17 @@ def lived(plan: LifePlan, number: int) -> AgentLife:
                 os.waitpid(pid, 0)
     _read(life, folder)
     if life.slow:
-        life.stood = _frames((folder / _OUT).read_text(encoding="utf-8", errors="replace"))
-    if not (folder / _END).exists() and not life.slow:
+        life.stood = frames_of(tail(folder / _OUT))
+    if not (folder / _END).exists() and not life.slow and not life.loud:
         life.died = "killed" if life.struck else _end_of(status or 0, folder)
     return life
-
-
-def _frames(out: str) -> list[str]:
-    """Return where the main thread of a process stood, the newest call first; the main thread is the last one told."""
-    _, _, found = out.rpartition("(most recent call first):\n")
-    return [line.strip() for line in found.splitlines() if line.startswith("  File ")][:crash_around_points]
-
-
-def _ended(pid: int, until: float) -> int | None:
-    """Wait for a child; return its status, None if its time is over."""
-    pause = crash_poll_s / 8
-    while True:
-        try:
-            done, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has waited for it
-            return 0
-        if done:
-            return status
-        if time.monotonic() > until:
-            return None
-        time.sleep(pause)
-        pause = min(pause * 2, crash_poll_s)
 
 
 def _end_of(status: int, folder: Path) -> str:
     how = (
         f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
     )
-    said = (folder / _OUT).read_text(encoding="utf-8", errors="replace").strip() if (folder / _OUT).exists() else ""
+    said = tail(folder / _OUT).strip()
     return how + (f"; it printed last: {said.splitlines()[-1]}" if said else "")
 
 
@@ -311,13 +308,14 @@ def _read(life: AgentLife, folder: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- the child
 
 
-def _child(plan: LifePlan, folder: Path) -> NoReturn:
+def _child(plan: LifePlan, folder: Path, parent: int) -> NoReturn:
     """Live, in a process that was just forked; nothing of its parent's is run at its end."""
     code = 1
     try:
+        die_with(parent)
         with suppress(OSError):
             os.setpgid(0, 0)
-        _redirect(folder / _OUT)
+        redirect(folder / _OUT)
         for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(each, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -333,15 +331,6 @@ def _child(plan: LifePlan, folder: Path) -> NoReturn:
         with suppress(Exception):
             sys.stdout.flush()
         os._exit(code)
-
-
-def _redirect(path: Path) -> None:
-    """Have all that is printed written into a file: what the parent's streams hold is the parent's."""
-    nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(nothing, 0)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)  # noqa: SIM115 - it is open as long as the process lives
 
 
 class _Coroutine(Exception):
@@ -449,10 +438,9 @@ def _result(results: dict[str, Any], call_id: str, tool: str, args: Any) -> Any:
 def _raised(error: BaseException) -> dict[str, Any]:
     if isinstance(error, _Coroutine):
         return {"coroutine": True}
-    lines = "".join(traceback.format_exception(error))
     return {
         "raised": [type(error).__name__, str(error)],
-        "trace": lines,
+        "place": place_of(error),
         "busy": isinstance(error, RunBusy),
         "coroutine": isinstance(error.__context__, _Coroutine) or isinstance(error.__cause__, _Coroutine),
     }

@@ -39,9 +39,8 @@ class CrashFailure:
 
     def __str__(self) -> str:
         causes = [f"  - {each}" for each in self.causes]
-        return "\n".join(
-            [self.brief, "", *(f"  {each}" for each in self.around), "", "likely:", *causes, "", f"again: {self.again}"]
-        )
+        around = ["", *(f"  {each}" for each in self.around)] if self.around else []
+        return "\n".join([self.brief, *around, "", "likely:", *causes, "", f"again: {self.again}"])
 
     @property
     def brief(self) -> str:
@@ -68,7 +67,10 @@ class CrashReport(NamedTuple):
 def text_of(report: CrashReport) -> str:
     """Return all failures, those that are alike in a line, and the first in full."""
     places = len({each.at for each in report.failures})
-    lines = [f"crash_points: {places} of {report.boundaries} boundaries fail", "", str(report.failures[0])]
+    how_many = (
+        f"{places} of {report.boundaries} boundaries fail" if report.failures[0].at else "it fails without a crash"
+    )
+    lines = [f"crash_points: {how_many}", "", str(report.failures[0])]
     if report.unstable:
         lines += [
             "",

@@ -6,18 +6,16 @@ import inspect
 import math
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from runjournal.log import failpoint
 from runjournal.log.base import Json
 from runjournal.log.codec import plain
 from runjournal.log.errors import InvalidArgument
-from runjournal.log.limits import crash_life_s, crash_memory_bytes_min
+from runjournal.log.limits import crash_life_s
 
 from .crash_judges import CrashFacts, CrashVerdict, Unsteady, facts, judged, unsteady, without_crash
 from .crash_lives import CrashStory, LifePlan, story, warmed
@@ -25,7 +23,6 @@ from .crash_report import At, CrashFailure, CrashReport, failure, names_of, text
 from .world import World
 
 HOWS: Final = ("kill", "interrupt")
-_IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder of our own is made in it
 How = Literal["kill", "interrupt"]
 
 
@@ -53,8 +50,9 @@ def crash_points(
     What the judges find, by name: `twice`, something that may happen only once (`World.did` with `once` or a key) did
     more often; `lost`, an effect or the output is missing; `differs`, the output, an effect, or what was asked isn't as
     without a crash; `stuck`, the run doesn't end; `paid_twice`, a model was asked for an answer that was on record;
-    `invalid`, a provider would refuse the messages that a model was sent. What two runs without a crash differ in isn't
-    compared, and told as `unstable`. A run that fails without a crash is told as `at` 0, and none is crashed.
+    `invalid`, a provider would refuse the messages that a model was sent, if they are of the shape of Anthropic's or
+    OpenAI's. What two runs without a crash differ in isn't compared, and told as `unstable`. A run that fails without a
+    crash is told as `at` 0, and none is crashed.
 
     `how`: `kill` is SIGKILL; `interrupt` is a KeyboardInterrupt, which runs `finally` blocks. `at` crashes at that
     boundary alone, as a failure says; with two, (boundary, boundary after it), a second time while it recovers. `pairs`
@@ -65,7 +63,9 @@ def crash_points(
 
     Not crashed are the machine (no fsync is lost) and what the agent changes outside of run and World: that isn't put
     back between two runs. Children of one process share its hash seed and its modules; Python seeds `random` anew in
-    each. Raises AssertionError, and InvalidArgument for what can't be done, such as on a platform without fork.
+    each. If this process is killed its temporary folder, `runjournal-crash-*`, stays until the next walk; its children
+    die with it on Linux. Raises AssertionError, and InvalidArgument for what can't be done, such as on a platform
+    without fork.
 
     >>> world = World(tmp_path / "world")  # doctest: +SKIP
     >>> crash_points(lambda run: agent(run, world), world=world)  # doctest: +SKIP
@@ -75,22 +75,17 @@ def crash_points(
     hows = _checked(agent, world, how, at, person, max_s)
     places = cast("list[int]", _listed(at))
     single = places[0] if len(places) == 1 else (places[0], places[1])
-    with tempfile.TemporaryDirectory(prefix="runjournal-crash-", dir=_memory()) as folder:
-        awaited, empty = inspect.iscoroutinefunction(agent), warmed(Path(folder))
-        plan = LifePlan(agent, plain(input), awaited, Path(folder), empty)
+    from .crash_folders import walk_folder  # where there is no fork there are no locks of files either
+
+    with walk_folder() as folder:
+        awaited, empty = inspect.iscoroutinefunction(agent), warmed(folder)
+        plan = LifePlan(agent, plain(input), awaited, folder, empty)
         plan = replace(plan, person=person is not None, max_s=float(max_s))
         found = CrashWalk(plan, world, hows).walk(single, pairs=pairs)
     report = CrashReport(*found, seconds=time.monotonic() - began)
     if check and report.failures:
         raise AssertionError(text_of(report))
     return report
-
-
-def _memory() -> str | None:
-    """Return where files are kept in memory, if there is room: what is crashed are processes, and no disk."""
-    if "TMPDIR" in os.environ or not os.access(_IN_MEMORY, os.W_OK):
-        return None
-    return _IN_MEMORY if shutil.disk_usage(_IN_MEMORY).free >= crash_memory_bytes_min else None
 
 
 def _checked(  # noqa: PLR0917 - what crash_points takes

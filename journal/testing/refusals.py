@@ -1,6 +1,7 @@
 """What a provider refuses of a conversation: a tool call without its result, a result without its call, nothing said.
 
-It is of Anthropic's Messages API and of OpenAI's chat.
+It is of Anthropic's Messages API and of OpenAI's chat. Of messages of any other shape nobody knows what their provider
+refuses: they aren't judged.
 """
 
 from __future__ import annotations
@@ -9,16 +10,39 @@ from typing import Any, cast
 
 
 def refusal(request: object) -> str | None:
-    """Return why a provider would refuse the messages of a request, or None; what has no messages is no such request.
+    """Return why a provider would refuse the messages of a request, or None.
+
+    What has no messages is no such request. A history is judged only if it is of a known shape: each message has a text
+    or blocks, and each call and each result has an id.
 
     >>> refusal({"messages": [{"role": "tool", "tool_call_id": "t1", "content": "7"}]})
     "message 0 answers 't1', which wasn't asked"
     """
     found = cast("dict[str, object]", request).get("messages") if isinstance(request, dict) else None
     messages = _dicts(found)
+    if (
+        not isinstance(found, list)
+        or len(messages) < len(cast("list[object]", found))
+        or not all(map(_known, messages))
+    ):
+        return None
     if any(each.get("role") == "tool" or each.get("tool_calls") for each in messages):
         return refused_by_openai(messages)
     return refused_by_anthropic(messages)
+
+
+def _known(message: dict[str, Any]) -> bool:
+    """Return whether a message is one of Anthropic's or OpenAI's: a text, or blocks, and ids of what is called."""
+    content: object = message.get("content")
+    calls: object = message.get("tool_calls") or []
+    if not isinstance(content, str | list | None) or not isinstance(calls, list):
+        return False
+    ids: list[object] = [each.get("id") for each in _dicts(cast("object", calls))]
+    if message.get("role") == "tool":
+        ids.append(message.get("tool_call_id"))
+    names = {"tool_use": "id", "tool_result": "tool_use_id"}
+    ids += [each.get(names[str(each["type"])]) for each in _dicts(message.get("content")) if each.get("type") in names]
+    return all(isinstance(each, str) for each in ids) and ("content" in message or bool(ids))
 
 
 def refused_by_anthropic(messages: list[dict[str, Any]]) -> str | None:
