@@ -16,7 +16,7 @@ from runjournal.log.store import Reading, Store, Transaction
 from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
-from . import naming
+from . import naming, undecided
 from .logbook import Logbook
 from .relations import Relations
 
@@ -95,6 +95,7 @@ def plan(store: Store, run_id: str, relations: Relations) -> PurgePlan:
     for each in heads:
         _check_over(each)
     _check_left(set(line), relations)
+    undecided.check_decided(store, line, "purged")
     runs = tuple(_leaving(store, each) for each in heads)
     digests = frozenset[str]().union(*(each.digests for each in runs))
     if digests:

@@ -1850,6 +1850,7 @@ PURGES: Final = (
         "purging",
     ),
     Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a call that nobody has decided is purged", "_check_line", "not call.said", "False", "purging"),
     Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
     Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
     Mutant("a value of another run is purged", "purging:plan", "digests -= _named", "_named", "purging"),

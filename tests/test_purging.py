@@ -1,6 +1,7 @@
 """Purging: runs that are over go for ever, a marker of what they came to stays, and nothing is used again (P19)."""
 
 import random
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from runjournal import purging
+from runjournal import purging, tool
 from runjournal.cli.app import cli
 from runjournal.importers.claude_code import Source
 from runjournal.importers.transfer import export_runs, import_claude_code, import_jsonl
@@ -146,6 +147,40 @@ def test_the_whole_line_goes_and_what_goes_on_from_it_is_named(journal):
     done = journal.purge(retried, reason="old")
     assert (("r", retried), ("child",)) == (done.run_ids, done.children)
     assert ("open", []) == (journal.head("child").status, errors(journal))
+
+
+@tool(on_unknown="fail")
+def pay(cents: int) -> str:
+    raise ConnectionError("lost")
+
+
+def paying(run):
+    with run.step("s"):
+        try:
+            pay(cents=5)
+        except ConnectionError:
+            pay(cents=5)
+
+
+@pytest.mark.parametrize("what", ["purge", "erase"])
+def test_what_somebody_has_to_decide_stays(tmp_path, what):
+    """A call that may have happened is forgotten only after a word, which may be that nobody will ever know."""
+    path = str(tmp_path / "runs.db")
+    typed = ["--db", path, what, "r", "--reason", "old"]
+    with Journal.open(path, private=True) as journal:
+        with pytest.raises(Exception, match="nobody knows"):
+            journal.run(paying, run_id="r")
+        ((call_id, _),) = journal.state("r").calls.unresolved().items()
+        said = f"run r: call {call_id} of pay may have happened, and nobody has said whether; nothing was {what}d: "
+        say = (
+            f"type `runjournal resolve r {call_id} WORD` (happened, did-not-happen, retry or unknown), and do it again"
+        )
+        with pytest.raises(NotAllowed, match=re.escape(said + say)):
+            getattr(journal, what)("r", reason="old")
+    for how in ("--dry-run", "--yes"):
+        assert said in CliRunner().invoke(cli, [*typed, how]).stderr
+    assert 0 == CliRunner().invoke(cli, ["--db", path, "resolve", "r", call_id, "unknown"]).exit_code
+    assert 0 == CliRunner().invoke(cli, [*typed, "--yes"]).exit_code
 
 
 @pytest.mark.parametrize("begun", [e.RunOpened("k", "s"), e.RunImported("k", "s", "t", "0" * 64)])
