@@ -12,7 +12,7 @@ from runjournal.log.codec import check_run_id, tellable
 from runjournal.log.errors import NotAllowed, Purged, RunNotFound, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import line_tries_max
-from runjournal.log.store import Reading, Store, Transaction
+from runjournal.log.store import Store, Transaction
 from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
@@ -180,9 +180,3 @@ def _check_left(line: set[str], relations: Relations) -> None:
     if going_on := sorted(relations.going_on(line)):
         named = ", ".join(going_on[:10])
         raise NotAllowed(f"these runs go on from what would be purged: {named}; nothing was purged, purge them first")
-
-
-def is_purged(reading: Reading, run_id: str) -> bool:
-    """Return whether a run was purged."""
-    head = reading.head(run_id)
-    return head is not None and head.status == "purged"

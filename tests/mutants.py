@@ -1865,6 +1865,13 @@ PURGES: Final = (
         "purging",
     ),
     Mutant("a ledger is purged", "Costs.on_purged", "dict(sources)", "{}", "purging"),
+    Mutant(
+        "an import goes on from a purged run",
+        "_Taking._refuses",
+        "not purged.is_purged(self.tx, base)",
+        "True",
+        "purging",
+    ),
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 

@@ -331,6 +331,25 @@ def test_an_older_export_brings_nothing_back():
         assert ([], []) == (list(here.store.blob_digests()), errors(here))
 
 
+def test_what_goes_on_from_a_purged_run_is_not_imported():
+    """A fork that comes from elsewhere is left out and told, as is what goes on from it: nobody could fold it."""
+    with Journal.open("memory:") as there, Journal.open("memory:") as here:
+        ended(there, "r")
+        import_jsonl(here, list(export_runs(there, ["r"])), "x")
+        here.purge("r", reason="old")
+        there.cancel(there.fork("r", new_run_id="f"))
+        there.cancel(there.fork("f", new_run_id="g"))
+        ended(there, "s")
+        found = import_jsonl(here, list(export_runs(there, ["f", "g", "s"])), "x").runs
+        why = "it goes on from {}, which was purged here, or left out for that"
+        assert [("f", 0, why.format("r")), ("g", 0, why.format("f"))] == [
+            (r.run_id, r.events_added, r.left_out) for r in found[:2]
+        ]
+        assert (None, None, "completed") == (here.store.head("f"), here.store.head("g"), here.head("s").status)
+        rebuild(here.store)
+        assert [] == errors(here)
+
+
 # Tampering.
 
 

@@ -11,6 +11,7 @@ from runjournal.log.base import NewerEvent, UnreadableEvent
 from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import Draft, check_run_id, decode, draft, is_utf8
 from runjournal.log.errors import CorruptLog, InvalidArgument
+from runjournal.log.events import RunQueued
 from runjournal.log.head import Head, advance
 from runjournal.log.limits import (
     checkpoint_every_events,
@@ -130,8 +131,8 @@ def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileRep
     """Import an export: the same ids, bytes and hashes, in one transaction; what is there already is not added again.
 
     The runs are marked as from elsewhere: they are never claimed here, since their owner may live on there; `fork`
-    goes on from them. A run that was purged here stays so, and the report says it. Raises BadExport, ImportConflict;
-    then nothing is written.
+    goes on from them. A run that was purged here stays so, and what goes on from it is left out; the report says it.
+    Raises BadExport, ImportConflict; then nothing is written.
     """
     left_out: dict[str, str | None] = {}
 
@@ -141,7 +142,7 @@ def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileRep
         for entry in jsonl.additions(taking.noted(jsonl.read_lines(lines, path)), tx):
             taking.take(entry)
         added = taking.finish()
-        left_out.update((run_id, _gone(tx, run_id)) for run_id in added)
+        left_out.update((run_id, taking.refused.get(run_id) or _gone(tx, run_id)) for run_id in added)
         return added
 
     added = journal.store.transact(decide, durable=True)
@@ -166,6 +167,7 @@ class _Taking:
         self.waiting: dict[str, bytes] = {}  # blobs that no event has named yet that is taken
         self.states: dict[str, RunState] = {}
         self.keys: dict[str, bytes] = {}
+        self.refused: dict[str, str] = {}  # runs that are left out, and why
 
     def noted(self, entries: Iterable[jsonl.Entry]) -> Iterator[jsonl.Entry]:
         """The same entries; their runs are reported even if they add nothing."""
@@ -182,6 +184,8 @@ class _Taking:
             return
         if isinstance(entry, jsonl.RunKey):
             self.keys[entry.run_id] = entry.key
+            return
+        if entry.run_id in self.refused or (entry.seq == 1 and self._refuses(entry)):
             return
         if self.rows and self.rows[0].run_id != entry.run_id:
             self._write()
@@ -243,6 +247,17 @@ class _Taking:
         )
         self.added[run_id] += len(self.rows)
         self.rows, self.blobs, self.held_bytes = [], [], 0
+
+    def _refuses(self, first: jsonl.JsonlRow) -> bool:
+        """Return whether a new run goes on from what was purged here, or was left out for that; note it then."""
+        event = decode(first.run_id, first.seq, 0, first.type, first.body, first.hash, KeyRing(self._key)).event
+        if not isinstance(event, RunQueued) or event.base is None:
+            return False
+        base = event.base["run_id"]
+        if base not in self.refused and not purged.is_purged(self.tx, base):
+            return False
+        self.refused[first.run_id] = f"it goes on from {base}, which was purged here, or left out for that"
+        return True
 
     def _key(self, run_id: str) -> bytes | None:
         return self.keys.get(run_id) or self.tx.key(run_id)

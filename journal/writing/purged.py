@@ -10,6 +10,12 @@ from runjournal.log.store import Reading
 from . import folding
 
 
+def is_purged(reading: Reading, run_id: str) -> bool:
+    """Return whether a run was purged."""
+    head = reading.head(run_id)
+    return head is not None and head.status == "purged"
+
+
 def check_there(reading: Reading, run_id: str) -> None:
     """Raise Purged if a run was purged."""
     check_head(reading, reading.head(run_id))
