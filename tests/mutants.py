@@ -1872,6 +1872,7 @@ PURGES: Final = (
         "True",
         "purging",
     ),
+    Mutant("an export of what is purged looks whole", "_exported", "if not body:", "if False:", "purging"),
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 

@@ -22,7 +22,7 @@ from runjournal.log import sqlite_upkeep as upkeep
 from runjournal.log.chain import verified
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import AppendRefused, CorruptLog, NotAllowed, Purged, WrongExpectation
-from runjournal.log.limits import inline_value_bytes_max
+from runjournal.log.limits import inline_value_bytes_max, read_page_events_max
 from runjournal.looking.audit import audit_run, audit_store, verify_run
 from runjournal.looking.doctor import doctor
 from runjournal.looking.summary import summary
@@ -329,6 +329,35 @@ def test_an_older_export_brings_nothing_back():
         left_out = "it was purged here, and stays so"
         assert [("r", 0, left_out), ("s", 1, None)] == [(r.run_id, r.events_added, r.left_out) for r in found]
         assert ([], []) == (list(here.store.blob_digests()), errors(here))
+
+
+@pytest.mark.parametrize("lines", [2, read_page_events_max])
+def test_an_export_of_what_is_purged_meanwhile_ends(journal, lines):
+    """It has no end then, so that nobody takes it for a whole one; that goes for values out of line, too."""
+    ended(journal, "r", BIG)
+    journal.append("r", [e.NoteAdded("x")] * read_page_events_max)
+    coming = export_runs(journal, ["r"])
+    found = [next(coming) for _ in range(lines)]
+    journal.purge("r", reason="old")
+    with pytest.raises(Purged, match="run r was purged"):
+        found += coming
+    assert not [line for line in found if b'"body":""' in line]
+
+
+def test_an_export_misses_no_value_that_is_purged_meanwhile(journal, monkeypatch):
+    """A value that goes behind the event that names it isn't told as missing, in an export that looks whole."""
+    ended(journal, "r", BIG)
+    missing, blob = [], journal.store.blob
+
+    def late(digest):
+        if not missing:
+            missing.append(digest)
+            journal.purge("r", reason="old")
+        return blob(digest)
+
+    monkeypatch.setattr(journal.store, "blob", late)
+    with pytest.raises(Purged, match="run r was purged"):
+        list(export_runs(journal, ["r"]))
 
 
 def test_what_goes_on_from_a_purged_run_is_not_imported():

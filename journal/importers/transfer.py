@@ -20,7 +20,7 @@ from runjournal.log.limits import (
     import_states_held_max,
 )
 from runjournal.log.private_values import KeyRing
-from runjournal.log.store import Import, Reading, Transaction, Write
+from runjournal.log.store import Import, Reading, Store, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
 from runjournal.projections.state import RunState
@@ -108,17 +108,22 @@ def _batches(run: ImportedRun) -> Iterator[Batch]:
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
     """Yield the lines of an export of these runs, each with its newline.
 
-    Raises RunNotFound before the first line, and Purged for a run of which nothing is left to export.
+    Raises RunNotFound before the first line, and Purged for a run of which nothing is left to export: later, too, if it
+    is purged meanwhile. The lines so far are no export then, as they have no end.
     """
     heads = [journal.head(run_id) for run_id in run_ids]
     for head in heads:
         purged.check_head(journal.store, head)
-    rows = (
-        jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body, digest)
-        for head in heads
-        for seq, _, event_type, body, digest in journal.store.read_raw(head.run_id, 0, head.head_seq)
-    )
+    rows = (row for head in heads for row in _exported(journal.store, head))
     return jsonl.export_lines(rows, journal.store.blob, journal.store.key)
+
+
+def _exported(store: Store, head: Head) -> Iterator[jsonl.JsonlRow]:
+    for seq, _, event_type, body, digest in store.read_raw(head.run_id, 0, head.head_seq):
+        if not body:
+            purged.check_there(store, head.run_id)
+        yield jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body, digest)
+    purged.check_there(store, head.run_id)  # a value out of line may have gone behind its event
 
 
 def _exportable(run_id: str, seq: int, event_type: str) -> str:
