@@ -312,6 +312,60 @@ def test_another_process_keeps_no_checkpoint_of_what_is_gone(journal):
         other.append(late)
 
 
+# A purge beside a reader.
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two journals on a file with a long run, `r`, of which no checkpoint is there."""
+    with Journal.open(tmp_path / "runs.db", by="w") as one, Journal.open(tmp_path / "runs.db", by="other") as other:
+        one.append("r", [e.RunQueued("k", BIG)], expect=0)
+        one.append("r", [e.NoteAdded("x")] * (2 * read_page_events_max))
+        one.cancel("r")
+        one.store.drop_checkpoints("r")
+        yield one, other
+
+
+READERS = {
+    "verify": lambda j: verify_run(j.store, "r").problems,
+    "audit": lambda j: [each.code for each in audit_run(j.store, "r")],
+    "audit of all": lambda j: [each.code for each in audit_store(j.store)],
+    "state": lambda j: [] if j.state("r").status.status == "purged" else ["not purged"],
+}
+
+
+@pytest.mark.parametrize("at", [1, read_page_events_max + 1])
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_purge_beside_a_reader_is_no_damage(two, monkeypatch, read, at):
+    """The head was read before the purge and the rows behind it: it is read again before anything is called damage."""
+    one, other = two
+    purge_at(one, other, monkeypatch, at)
+    assert [] == read(one)
+    assert "purged" == one.head("r").status
+
+
+@pytest.mark.parametrize("ask", [lambda j: j.fork("r"), lambda j: j.replay("r"), lambda j: j.checkpoint("r")])
+def test_who_goes_on_from_what_is_purged_meanwhile_is_told(two, monkeypatch, ask):
+    """It is told that the run was purged, and not that it is damaged."""
+    one, other = two
+    purge_at(one, other, monkeypatch, read_page_events_max + 1)
+    with pytest.raises(Purged, match="run r was purged"):
+        ask(one)
+
+
+def purge_at(one: Journal, other: Journal, monkeypatch: Any, at: int) -> None:
+    """Have the other one purge the run when so many of its rows have been read in one go."""
+    read_raw = one.store.read_raw
+
+    def late(*args: Any) -> Any:
+        for count, row in enumerate(read_raw(*args), 1):
+            yield row
+            if count == at and one.store.head_row("r").status != "purged":
+                other.purge("r", reason="old")
+
+    monkeypatch.setattr(one.store, "read_raw", late)
+
+
 # Export and import.
 
 

@@ -65,6 +65,8 @@ def verify_run(store: Store, run_id: str, *, progress: Progress | None = None) -
         raise RunNotFound(run_id)
     problems += links.finish()
     problems += _beyond(store, run_id, head)
+    if problems and _purged_since(store, run_id, head):
+        return verify_run(store, run_id, progress=progress)
     return Verification(run_id, links.count, links.hash, problems)
 
 
@@ -93,6 +95,14 @@ def _heads(store: Store, run_id: str) -> tuple[Head | None, Head | None, list[Fi
         why = error.what if isinstance(error, CorruptLog) else type(error).__name__
         what = f"the run's row can't be read ({why})"
         return None, None, [finding("row_unreadable", run_id, None, what, REBUILD)]
+
+
+def _purged_since(store: Store, run_id: str, head: Head | None) -> bool:
+    """Return whether a run was purged since its head was read: what was found of it then may be no damage."""
+    if head is None or head.status == "purged":
+        return False
+    now, _, _ = _heads(store, run_id)
+    return now is not None and now.status == "purged"
 
 
 def _beyond(store: Store, run_id: str, head: Head | None) -> list[Finding]:
@@ -140,6 +150,7 @@ class _Pass:
     ) -> None:
         self.store = store
         self.run_id = run_id
+        self.progress = progress
         self.digests = digests
         self.presence = presence
         row, self.head, self.problems = _heads(store, run_id)
@@ -153,7 +164,14 @@ class _Pass:
         self.blobs: OrderedDict[str, bool] = OrderedDict()
 
     def run(self) -> Iterator[Finding]:
-        """Yield all findings, as they are met."""
+        """Yield all findings, as they are met; of a run that is purged meanwhile those of what is left."""
+        for each in self._findings():
+            if _purged_since(self.store, self.run_id, self.head):
+                yield from _Pass(self.store, self.run_id, self.digests, self.presence, self.progress).run()
+                return
+            yield each
+
+    def _findings(self) -> Iterator[Finding]:
         head = self.head
         yield from self.problems
         yield from self._list_snapshots()
