@@ -73,8 +73,8 @@ def purge(log: Logbook, run_id: str, reason: str) -> Purge:
     """Purge a run with its whole line; see `Journal.purge`."""
     for _ in range(line_tries_max):
         relations = Relations(log.store)
-        planned = plan(log.store, run_id, relations)
         try:
+            planned = plan(log.store, run_id, relations)
             if planned.runs:
                 _empty(log, planned, relations, tellable(reason))
         except (WrongExpectation, Purged):  # somebody has said something of it since, or was faster
@@ -88,10 +88,10 @@ def plan(store: Store, run_id: str, relations: Relations) -> PurgePlan:
     head, position = store.head(check_run_id(run_id)), store.last_position()
     if head is None:
         raise RunNotFound(run_id)
-    if head.status == "purged":
-        return PurgePlan((), frozenset(), 0, (), position)
-    line = naming.members(store, store.newest(head.scope) or run_id)
+    line = naming.members(store, store.newest(head.scope) or run_id) if head.status != "purged" else []
     heads = [found for each in line if (found := store.head(each)) is not None]
+    if head.status == "purged" or any(each.status == "purged" for each in heads):  # just then
+        return PurgePlan((), frozenset(), 0, (), position)
     for each in heads:
         _check_over(each)
     _check_left(set(line), relations)

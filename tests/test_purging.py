@@ -130,6 +130,23 @@ def test_a_run_purged_before_is_left_as_it_is(journal):
     assert 1 == len([record for record in journal.events("r") if record.type == "run.purged"])
 
 
+@pytest.mark.parametrize("where", [(purging.naming, "members"), (purging, "_leaving"), (purging, "_marker")])
+def test_of_two_purges_at_once_the_second_finds_nothing_left(journal, monkeypatch, where):
+    """Whatever it has looked at before, it leaves the run as it is, as it would later."""
+    ended(journal, "r")
+    before, other, done = getattr(*where), Journal(journal.store, by="other"), []
+
+    def late(*args: Any) -> Any:
+        if not done:
+            done.append(True)
+            other.purge("r", reason="first")
+        return before(*args)
+
+    monkeypatch.setattr(*where, late)
+    assert ((), 0, 0, (), False) == journal.purge("r", reason="second")
+    assert ["first"] == [each.event.reason for each in journal.events("r", types=["run.purged"])]
+
+
 def test_the_whole_line_goes_and_what_goes_on_from_it_is_named(journal):
     """Retries go along; a fork has to go first, a run that may go on lets nothing go, and children stay."""
     with pytest.raises(RuntimeError):
