@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from runjournal.log import blob_names
 from runjournal.log import events as e
 from runjournal.log.chain import Emptied
 from runjournal.log.codec import check_run_id, tellable
@@ -19,8 +19,6 @@ from runjournal.writing.appender import Batch
 from . import naming, undecided
 from .logbook import Logbook
 from .relations import Relations
-
-_DIGEST: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
 class Purge(NamedTuple):
@@ -157,14 +155,13 @@ def _leaving(store: Store, head: Head) -> Leaving:
     for _, _, event_type, body, digest in store.read_raw(head.run_id, 0, head.head_seq):
         emptied.add(event_type, digest)
         held += len(body)
-        if b'"ext":' in body:
-            digests.update(found.decode() for found in _DIGEST.findall(body))
+        digests |= blob_names.digests(body)
     return Leaving(head, emptied.digest(), held, frozenset(digests))
 
 
 def _named(bodies: Iterator[tuple[str, bytes]], of: set[str]) -> set[str]:
     """Return the digests that events of other runs may name."""
-    return {found.decode() for run_id, body in bodies if run_id not in of for found in _DIGEST.findall(body)}
+    return {digest for run_id, body in bodies if run_id not in of for digest in blob_names.digests(body)}
 
 
 def _check_over(head: Head) -> None:

@@ -1854,6 +1854,7 @@ PURGES: Final = (
     Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
     Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
     Mutant("a value of another run is purged", "purging:plan", "digests -= _named", "_named", "purging"),
+    Mutant("a value is purged that is named in another form", "digests", "_ESCAPE in body", "False", "purging"),
     Mutant("a value of a run that comes just then is purged", "_empty", "digests -= _named", "_named", "purging"),
     Mutant("an empty body needs no marker", "verified", "if emptied is not None:", "if False:", "purging"),
     Mutant("types of a purged run are changed", "Emptied.add", "_type(event_type) + digest", "digest", "purging"),
@@ -1873,6 +1874,7 @@ PURGES: Final = (
         "purging",
     ),
     Mutant("an export of what is purged looks whole", "_exported", "if not body:", "if False:", "purging"),
+    Mutant("a file makes a run look purged", "_Reading._row", "not body or event_type == PURGED", "False", "purging"),
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 

@@ -1,5 +1,6 @@
 """Purging: runs that are over go for ever, a marker of what they came to stays, and nothing is used again (P19)."""
 
+import json
 import random
 import re
 import secrets
@@ -14,12 +15,13 @@ from click.testing import CliRunner
 from runjournal import purging, tool
 from runjournal.cli.app import cli
 from runjournal.importers.claude_code import Source
+from runjournal.importers.jsonl import BadExport, JsonlRow, export_lines
 from runjournal.importers.transfer import export_runs, import_claude_code, import_jsonl
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import sqlite_place
 from runjournal.log import sqlite_upkeep as upkeep
-from runjournal.log.chain import verified
+from runjournal.log.chain import GENESIS, event_hash, verified
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import AppendRefused, CorruptLog, NotAllowed, Purged, WrongExpectation
 from runjournal.log.limits import inline_value_bytes_max, read_page_events_max
@@ -255,6 +257,29 @@ def test_a_value_that_another_run_refers_to_stays(journal):
     assert [] == list(journal.store.blob_digests())
 
 
+@pytest.mark.parametrize("way", ["blanks", "escapes"])
+def test_a_value_stays_however_the_event_of_another_run_is_written(journal, way):
+    """An export that somebody else has written refers to a value in JSON of another form."""
+    journal.append("r", [e.RunQueued("k", BIG)], expect=0)
+    journal.cancel("r")
+    ((digest, _),) = journal.store.blob_digests()
+    event = orjson.loads(next(journal.store.read_raw("r"))[3])
+    body = json.dumps(event | {"data": event["data"] | {"scope": "s"}}).encode()
+    if way == "escapes":
+        escaped = "".join(rf"\u{ord(each):04x}" for each in digest)
+        body = body.replace(digest.encode(), escaped.encode()).replace(b'"ext"', rb'"\u0065xt"').replace(b": ", b":")
+    row = JsonlRow("s", 1, "run.queued", body, event_hash("s", 1, "run.queued", GENESIS, body))
+    lines = list(export_lines([row], journal.store.blob))
+    assert digest.encode() in lines[1]
+    import_jsonl(journal, lines, "x")
+    journal.purge("r", reason="old")
+    assert ([(digest, len(BIG) + 2)], BIG) == (
+        list(journal.store.blob_digests()),
+        next(journal.events("s")).event.input,
+    )
+    assert ["not_canonical"] == [code for code, _ in errors(journal)]
+
+
 def test_a_value_that_another_run_refers_to_just_then_stays(journal, monkeypatch):
     """A run that begins between the look at the others and the write lock is seen inside it."""
     ended(journal, "r", BIG)
@@ -400,6 +425,15 @@ def test_an_older_export_brings_nothing_back():
         left_out = "it was purged here, and stays so"
         assert [("r", 0, left_out), ("s", 1, None)] == [(r.run_id, r.events_added, r.left_out) for r in found]
         assert ([], []) == (list(here.store.blob_digests()), errors(here))
+
+
+@pytest.mark.parametrize("row", [("run.queued", b""), ("run.purged", b"{}")])
+def test_no_export_holds_what_was_purged(row):
+    """So a file can't make a run look purged that was never purged here."""
+    line = {"run_id": "r", "seq": 1, "type": row[0], "hash": event_hash("r", 1, row[0], GENESIS, row[1]).hex()}
+    lines = [{"runjournal": 2}, line | {"body": row[1].decode()}, {"end": {"events": 1, "blobs": 0}}]
+    with Journal.open("memory:") as here, pytest.raises(BadExport, match="line 2: what was purged is in no export"):
+        import_jsonl(here, [orjson.dumps(each) + b"\n" for each in lines], "x")
 
 
 @pytest.mark.parametrize("lines", [2, read_page_events_max])

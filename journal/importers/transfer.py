@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from runjournal.log.base import NewerEvent, UnreadableEvent
+from runjournal.log.blob_names import references
 from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import Draft, check_run_id, decode, draft, is_utf8
 from runjournal.log.errors import CorruptLog, InvalidArgument
@@ -196,7 +197,7 @@ class _Taking:
             self._write()
         self.rows.append(entry)
         self.held_bytes += len(entry.body)
-        for digest in jsonl.references(entry.body) & self.waiting.keys():
+        for digest in references(entry.body) & self.waiting.keys():
             self.blobs.append((digest, self.waiting.pop(digest)))
             self.held_bytes += len(self.blobs[-1][1])
         if len(self.rows) >= import_chunk_events or self.held_bytes >= import_chunk_bytes:

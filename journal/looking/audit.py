@@ -11,11 +11,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
 
 import orjson
 
-from runjournal.log import owner
+from runjournal.log import blob_names, owner
 from runjournal.log.base import ERASED, BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
 from runjournal.log.codec import RUN_ID, digest_of
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, RunNotFound, StoreBusy
@@ -36,8 +35,6 @@ from runjournal.writing.checkpoints import fold_name, seal, unseal
 from .audit_rows import DAMAGE, Damage, IndexRow, Presence, beyond, rows
 from .audit_tables import TableAudit
 from .progress import Progress
-
-_DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +219,10 @@ class _Pass:
     def _check_blobs(self, record: RecordedEvent, body: bytes) -> Iterator[Finding]:
         event = record.event
         strange = isinstance(event, UnknownEvent | NewerEvent | UnreadableEvent)
-        if strange or b'"ext":' in body:  # a newer version may hold a field out of line that isn't known here
-            self.digests.update(bytes.fromhex(found.decode()) for found in _DIGEST_IN_BODY.findall(body))
+        self.digests.update(map(bytes.fromhex, blob_names.digests(body)))  # of newer versions, too
         if strange:
             return
-        if not event.BLOBS or b'"ext":' not in body:
+        if not event.BLOBS or not blob_names.may_name(body):
             return
         for name, attribute, *_ in plan_of(type(event)):
             value = getattr(event, attribute)
