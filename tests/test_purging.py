@@ -513,6 +513,18 @@ BYPASSES = {
     "SELECT 1, max(seq) + 1, 'x.y', zeroblob(32), x'7b7d' FROM events WHERE run = 1",
     "a marker behind the marker": "INSERT INTO events (run, seq, type, hash, body) "
     "SELECT 1, max(seq) + 1, 'run.purged', zeroblob(32), x'7b7d' FROM events WHERE run = 1",
+    "an event behind the marker of a run that runs": (
+        "UPDATE runs SET status = 'running' WHERE run = 1; INSERT INTO events (run, seq, type, hash, body) "
+        "SELECT 1, max(seq) + 1, 'x.y', zeroblob(32), x'7b7d' FROM events WHERE run = 1"
+    ),
+    "a marker in a run that runs": (
+        "UPDATE runs SET status = 'running' WHERE run = 2; INSERT INTO events (run, seq, type, hash, body) "
+        "SELECT 2, max(seq) + 1, 'run.purged', zeroblob(32), x'7b7d' FROM events WHERE run = 2"
+    ),
+    "a marker in a run that ended": (
+        "UPDATE runs SET head_seq = head_seq + 1 WHERE run = 2; INSERT INTO events (run, seq, type, hash, body) "
+        "SELECT 2, max(seq) + 1, 'run.purged', zeroblob(32), x'7b7d' FROM events WHERE run = 2"
+    ),
     "an effect of a run that is there": "DELETE FROM effects WHERE run_id = 's'",
 }
 
