@@ -614,6 +614,8 @@ class Planted:
             self.journal.append(run_id, [e.RunCompleted(texts[0])], epoch=head.epoch)
         elif head.status in ("queued", "waiting", "scheduled_retry"):
             self.journal.append(run_id, [e.RunCancelled(marks[1])])
+        for call_id in self.journal.state(run_id).calls.unresolved():
+            self.journal.resolve(run_id, call_id, "unknown")
         return marks
 
     def count(self, marks: list[str]) -> int:
