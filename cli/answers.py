@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from runjournal.questions import OpenQuestion
 
 _INDENT: Final = "    "
-_WORDS: Final[dict[str, Literal["happened", "did_not_happen", "retry"]]] = {
+_WORDS: Final[dict[str, Literal["happened", "did_not_happen", "retry", "unknown"]]] = {
     "happened": "happened",
     "did-not-happen": "did_not_happen",
     "retry": "retry",
+    "unknown": "unknown",
 }
 
 
@@ -162,6 +163,7 @@ def _asked(desk: Desk, run: str, question: str) -> tuple[str, str]:
         ("runjournal resolve report-42 c2 happened --result '\"PR 7\"'", "it has happened: the agent gets the result"),
         ("runjournal resolve report-42 c2 did-not-happen", "nothing was done: it is sent when it is asked for again"),
         ("runjournal resolve report-42 c2 retry --reason 'twice is fine'", "it is sent again, whatever became of it"),
+        ("runjournal resolve report-42 c2 unknown", "nobody will ever know: the agent is told so"),
     ],
 )
 @click.argument("run")

@@ -41,7 +41,8 @@ def erase(app: App, run: str, *, whole_line: bool, yes: bool, act: Act) -> int:
         raise click.UsageError("expected --reason TEXT: it stays in the log, beside what is gone")
     with acting(app, act) as desk:
         run_id = desk.run_id(run)
-        planned = plan(desk.journal.store, run_id, Relations(desk.journal.store), line=whole_line)
+        store = desk.journal.store
+        planned = plan(store, store, run_id, Relations(store), line=whole_line)
         if act.dry_run:
             return _told(app, planned, f"would erase {plural(len(planned.run_ids), 'run')}", dry_run=True)
         if planned.run_ids and not yes:

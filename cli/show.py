@@ -168,10 +168,10 @@ _CALL_COLUMNS: Final = (
 
 def _calls(app: App, journal: Logbook, run_id: str, at: int | None, *, models: bool) -> int:
     from runjournal.looking.calls import calls
-    from runjournal.writing.folding import checked_seq
+    from runjournal.writing.purged import seq_of
 
     count = records(app, calls(journal, run_id, upto=at, models=models), _CALL_COLUMNS, _call_row, _call_json)
-    upto = checked_seq(journal.head(run_id), at)
+    upto = seq_of(journal.head(run_id), at)
     hidden = 0 if models else journal.store.type_counts(run_id, upto).get("model.started", 0)
     left = f"; left out: {plural(hidden, 'attempt')} of model calls, --models shows them" if hidden else ""
     order = " in the order of their ends, those in flight last" if count > 1 else ""

@@ -10,11 +10,11 @@ from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import check_run_id, tellable
 from runjournal.log.errors import InvalidArgument, NotAllowed, RunNotFound
 from runjournal.log.head import TERMINAL, Head
-from runjournal.log.store import Reading, Transaction
+from runjournal.log.store import Reading, Store, Transaction
 from runjournal.writing import purged
 from runjournal.writing.appender import Batch
 
-from . import naming
+from . import naming, undecided
 from .logbook import Logbook
 from .relations import Relations
 
@@ -52,7 +52,7 @@ def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Eras
 
     def make(tx: Transaction) -> Iterable[Batch]:
         relations.catch_up(tx)
-        planned.append(plan(tx, run_id, relations, line=line))
+        planned.append(plan(log.store, tx, run_id, relations, line=line))
         overwrite(tx, planned[0])
         return [log.batch(each, [e.RunErased(tellable(reason))], expect=None) for each in planned[0].run_ids]
 
@@ -64,8 +64,8 @@ def erase(log: Logbook, run_id: str, reason: str, *, line: bool = False) -> Eras
     return Erasure(*planned[0], pending=not log.store.scrub())
 
 
-def plan(reading: Reading, run_id: str, relations: Relations, *, line: bool = False) -> ErasurePlan:
-    """Return what an erasure takes.
+def plan(store: Store, reading: Reading, run_id: str, relations: Relations, *, line: bool = False) -> ErasurePlan:
+    """Return what an erasure takes; `reading` is the store, or a transaction of it.
 
     Raises RunNotFound, InvalidArgument for a run that isn't private, NotAllowed, Purged.
     """
@@ -89,6 +89,7 @@ def plan(reading: Reading, run_id: str, relations: Relations, *, line: bool = Fa
     take = tuple(each for each, key in keys.items() if key not in (None, ERASED_KEY))
     for each in [*take, *sorted(going_on)]:
         _check_over(reading.head(each), run_id)
+    undecided.check_decided(store, take, "erased")
     return ErasurePlan(take, tuple(each for each, key in keys.items() if key == ERASED_KEY), tuple(sorted(below)))
 
 

@@ -264,7 +264,8 @@ class Journal(Logbook):
         `reason` stays in the log.
 
         Raises RunNotFound, InvalidArgument for a run that isn't private (`Journal.open(private=True)`), NotAllowed
-        while the run, or one that goes on from it, may still go on.
+        while the run, or one that goes on from it, may still go on, or a call of it may have happened and nobody has
+        said whether (`resolve`).
         """
         return erase(self, run_id, reason, line=line)
 
@@ -277,8 +278,9 @@ class Journal(Logbook):
         stay, and so do runs that these have begun. Keys of private runs are erased. The disk space is used again;
         the disk gets it back by `runjournal db vacuum`. `reason` stays in the log.
 
-        Raises RunNotFound, and NotAllowed while one of them may still go on, or another run goes on from one: purge
-        that first. A line that was purged before is left as it is.
+        Raises RunNotFound, and NotAllowed while one of them may still go on, another run goes on from one (purge that
+        first), or a call may have happened and nobody has said whether (`resolve`). A line that
+        was purged before is left as it is.
         """
         return purge(self, run_id, reason)
 

@@ -14,7 +14,7 @@ from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
 from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import check_by, check_run_id, draft, is_utf8
-from runjournal.log.errors import InvalidArgument, RunNotFound, TailRewound
+from runjournal.log.errors import InvalidArgument, Purged, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
 from runjournal.log.limits import follow_poll_s, int_max
 from runjournal.log.opening import open_store
@@ -339,7 +339,11 @@ class Logbook:
         The id of the first run of a line stands for the newest one, here and wherever something is said to a run;
         `ID~1` is the first one itself. Raises RunNotFound, Unfoldable.
         """
-        return self.fold(RunState, naming.named(self.store, run_id), force=force)
+        run_id = naming.named(self.store, run_id)
+        try:
+            return self.fold(RunState, run_id, force=force)
+        except Purged:  # meanwhile: nothing comes behind it any more
+            return self.fold(RunState, run_id, force=force)
 
     def replay(self, run_id: str, at: int | None = None, *, force: bool = False) -> RunState:
         """Return the folded state after the event `at` (the newest: None), from the first event on, the chain verified.

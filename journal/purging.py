@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from runjournal.log import blob_names
 from runjournal.log import events as e
 from runjournal.log.chain import Emptied
 from runjournal.log.codec import check_run_id, tellable
 from runjournal.log.errors import NotAllowed, Purged, RunNotFound, WrongExpectation
 from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import line_tries_max
-from runjournal.log.store import Reading, Store, Transaction
+from runjournal.log.store import Store, Transaction
 from runjournal.projections.state import RunState
 from runjournal.writing.appender import Batch
 
-from . import naming
+from . import naming, undecided
 from .logbook import Logbook
 from .relations import Relations
-
-_DIGEST: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
 class Purge(NamedTuple):
@@ -73,8 +71,8 @@ def purge(log: Logbook, run_id: str, reason: str) -> Purge:
     """Purge a run with its whole line; see `Journal.purge`."""
     for _ in range(line_tries_max):
         relations = Relations(log.store)
-        planned = plan(log.store, run_id, relations)
         try:
+            planned = plan(log.store, run_id, relations)
             if planned.runs:
                 _empty(log, planned, relations, tellable(reason))
         except (WrongExpectation, Purged):  # somebody has said something of it since, or was faster
@@ -88,13 +86,14 @@ def plan(store: Store, run_id: str, relations: Relations) -> PurgePlan:
     head, position = store.head(check_run_id(run_id)), store.last_position()
     if head is None:
         raise RunNotFound(run_id)
-    if head.status == "purged":
-        return PurgePlan((), frozenset(), 0, (), position)
-    line = naming.members(store, store.newest(head.scope) or run_id)
+    line = naming.members(store, store.newest(head.scope) or run_id) if head.status != "purged" else []
     heads = [found for each in line if (found := store.head(each)) is not None]
+    if head.status == "purged" or any(each.status == "purged" for each in heads):  # just then
+        return PurgePlan((), frozenset(), 0, (), position)
     for each in heads:
         _check_over(each)
     _check_left(set(line), relations)
+    undecided.check_decided(store, line, "purged")
     runs = tuple(_leaving(store, each) for each in heads)
     digests = frozenset[str]().union(*(each.digests for each in runs))
     if digests:
@@ -156,14 +155,13 @@ def _leaving(store: Store, head: Head) -> Leaving:
     for _, _, event_type, body, digest in store.read_raw(head.run_id, 0, head.head_seq):
         emptied.add(event_type, digest)
         held += len(body)
-        if b'"ext":' in body:
-            digests.update(found.decode() for found in _DIGEST.findall(body))
+        digests |= blob_names.digests(body)
     return Leaving(head, emptied.digest(), held, frozenset(digests))
 
 
 def _named(bodies: Iterator[tuple[str, bytes]], of: set[str]) -> set[str]:
     """Return the digests that events of other runs may name."""
-    return {found.decode() for run_id, body in bodies if run_id not in of for found in _DIGEST.findall(body)}
+    return {digest for run_id, body in bodies if run_id not in of for digest in blob_names.digests(body)}
 
 
 def _check_over(head: Head) -> None:
@@ -179,9 +177,3 @@ def _check_left(line: set[str], relations: Relations) -> None:
     if going_on := sorted(relations.going_on(line)):
         named = ", ".join(going_on[:10])
         raise NotAllowed(f"these runs go on from what would be purged: {named}; nothing was purged, purge them first")
-
-
-def is_purged(reading: Reading, run_id: str) -> bool:
-    """Return whether a run was purged."""
-    head = reading.head(run_id)
-    return head is not None and head.status == "purged"

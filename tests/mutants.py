@@ -1850,9 +1850,11 @@ PURGES: Final = (
         "purging",
     ),
     Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a call that nobody has decided is purged", "_check_line", "not call.said", "False", "purging"),
     Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
     Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
     Mutant("a value of another run is purged", "purging:plan", "digests -= _named", "_named", "purging"),
+    Mutant("a value is purged that is named in another form", "digests", "_ESCAPE in body", "False", "purging"),
     Mutant("a value of a run that comes just then is purged", "_empty", "digests -= _named", "_named", "purging"),
     Mutant("an empty body needs no marker", "verified", "if emptied is not None:", "if False:", "purging"),
     Mutant("types of a purged run are changed", "Emptied.add", "_type(event_type) + digest", "digest", "purging"),
@@ -1864,6 +1866,15 @@ PURGES: Final = (
         "purging",
     ),
     Mutant("a ledger is purged", "Costs.on_purged", "dict(sources)", "{}", "purging"),
+    Mutant(
+        "an import goes on from a purged run",
+        "_Taking._refuses",
+        "not purged.is_purged(self.tx, base)",
+        "True",
+        "purging",
+    ),
+    Mutant("an export of what is purged looks whole", "_exported", "if not body:", "if False:", "purging"),
+    Mutant("a file makes a run look purged", "_Reading._row", "not body or event_type == PURGED", "False", "purging"),
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 

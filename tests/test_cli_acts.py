@@ -198,7 +198,11 @@ def test_a_step_is_tried_again(store: Path) -> None:
         (["edit", "asks-1", "q", "--args", "[1]"], 2, "expected a JSON object"),
         (["signal", "queued-1", "paid", "--payload", "{1"], 2, "expected JSON, got {1 ("),
         (["resolve", "mails-1", "c", "retry", "--result", "1"], 2, "leave it out with retry"),
-        (["resolve", "mails-1", "c", "maybe"], 2, "'maybe' is not one of 'happened', 'did-not-happen', 'retry'"),
+        (
+            ["resolve", "mails-1", "c", "maybe"],
+            2,
+            "'maybe' is not one of 'happened', 'did-not-happen', 'retry', 'unknown'",
+        ),
         (["cancel", "queued-1", "--by", "\x1b"], 2, "by: expected text of 1 to 512 printable characters"),
     ],
 )

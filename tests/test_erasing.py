@@ -635,6 +635,8 @@ class Planted:
             self.journal.append(run_id, [e.RunFailed({"type": "X", "message": "x"}, [], "error")], epoch=head.epoch)
         elif head.status in ("queued", "waiting", "scheduled_retry"):
             self.journal.append(run_id, [e.RunCancelled("x")])
+        for call_id in self.journal.state(run_id).calls.unresolved():
+            self.journal.resolve(run_id, call_id, "unknown")
 
     def keys(self, run_id: str) -> list[bytes]:
         found = (self.journal.store.secret(purpose, run_id) for purpose in ("run", "checkpoints"))

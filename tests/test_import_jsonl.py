@@ -78,9 +78,14 @@ def test_round_trip():
     assert ["JsonlRow", "JsonlRow", "Blob", "JsonlRow", "JsonlRow"] == [type(each).__name__ for each in entries]
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.binary(max_size=20) | st.text().map(str.encode)), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.binary(min_size=1, max_size=20) | st.text(min_size=1).map(str.encode)),
+        max_size=6,
+    )
+)
 def test_any_body(bodies):
-    """Any bytes are carried over as they are, runs alternating, if they chain."""
+    """Any bytes but none are carried over as they are, runs alternating, if they chain."""
     rows: list[JsonlRow] = []
     ends: dict[str, tuple[int, bytes]] = {}
     for run_id, body in bodies:

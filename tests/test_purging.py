@@ -1,6 +1,8 @@
 """Purging: runs that are over go for ever, a marker of what they came to stays, and nothing is used again (P19)."""
 
+import json
 import random
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,19 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from runjournal import purging
+from runjournal import purging, tool
 from runjournal.cli.app import cli
 from runjournal.importers.claude_code import Source
+from runjournal.importers.jsonl import BadExport, JsonlRow, export_lines
 from runjournal.importers.transfer import export_runs, import_claude_code, import_jsonl
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import sqlite_place
 from runjournal.log import sqlite_upkeep as upkeep
-from runjournal.log.chain import verified
+from runjournal.log.chain import GENESIS, event_hash, verified
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import AppendRefused, CorruptLog, NotAllowed, Purged, WrongExpectation
-from runjournal.log.limits import inline_value_bytes_max
+from runjournal.log.limits import inline_value_bytes_max, read_page_events_max
 from runjournal.looking.audit import audit_run, audit_store, verify_run
 from runjournal.looking.doctor import doctor
 from runjournal.looking.summary import summary
@@ -129,6 +132,23 @@ def test_a_run_purged_before_is_left_as_it_is(journal):
     assert 1 == len([record for record in journal.events("r") if record.type == "run.purged"])
 
 
+@pytest.mark.parametrize("where", [(purging.naming, "members"), (purging, "_leaving"), (purging, "_marker")])
+def test_of_two_purges_at_once_the_second_finds_nothing_left(journal, monkeypatch, where):
+    """Whatever it has looked at before, it leaves the run as it is, as it would later."""
+    ended(journal, "r")
+    before, other, done = getattr(*where), Journal(journal.store, by="other"), []
+
+    def late(*args: Any) -> Any:
+        if not done:
+            done.append(True)
+            other.purge("r", reason="first")
+        return before(*args)
+
+    monkeypatch.setattr(*where, late)
+    assert ((), 0, 0, (), False) == journal.purge("r", reason="second")
+    assert ["first"] == [each.event.reason for each in journal.events("r", types=["run.purged"])]
+
+
 def test_the_whole_line_goes_and_what_goes_on_from_it_is_named(journal):
     """Retries go along; a fork has to go first, a run that may go on lets nothing go, and children stay."""
     with pytest.raises(RuntimeError):
@@ -146,6 +166,40 @@ def test_the_whole_line_goes_and_what_goes_on_from_it_is_named(journal):
     done = journal.purge(retried, reason="old")
     assert (("r", retried), ("child",)) == (done.run_ids, done.children)
     assert ("open", []) == (journal.head("child").status, errors(journal))
+
+
+@tool(on_unknown="fail")
+def pay(cents: int) -> str:
+    raise ConnectionError("lost")
+
+
+def paying(run):
+    with run.step("s"):
+        try:
+            pay(cents=5)
+        except ConnectionError:
+            pay(cents=5)
+
+
+@pytest.mark.parametrize("what", ["purge", "erase"])
+def test_what_somebody_has_to_decide_stays(tmp_path, what):
+    """A call that may have happened is forgotten only after a word, which may be that nobody will ever know."""
+    path = str(tmp_path / "runs.db")
+    typed = ["--db", path, what, "r", "--reason", "old"]
+    with Journal.open(path, private=True) as journal:
+        with pytest.raises(Exception, match="nobody knows"):
+            journal.run(paying, run_id="r")
+        ((call_id, _),) = journal.state("r").calls.unresolved().items()
+        said = f"run r: call {call_id} of pay may have happened, and nobody has said whether; nothing was {what}d: "
+        say = (
+            f"type `runjournal resolve r {call_id} WORD` (happened, did-not-happen, retry or unknown), and do it again"
+        )
+        with pytest.raises(NotAllowed, match=re.escape(said + say)):
+            getattr(journal, what)("r", reason="old")
+    for how in ("--dry-run", "--yes"):
+        assert said in CliRunner().invoke(cli, [*typed, how]).stderr
+    assert 0 == CliRunner().invoke(cli, ["--db", path, "resolve", "r", call_id, "unknown"]).exit_code
+    assert 0 == CliRunner().invoke(cli, [*typed, "--yes"]).exit_code
 
 
 @pytest.mark.parametrize("begun", [e.RunOpened("k", "s"), e.RunImported("k", "s", "t", "0" * 64)])
@@ -201,6 +255,29 @@ def test_a_value_that_another_run_refers_to_stays(journal):
     assert BIG == next(journal.events("s")).event.input
     journal.purge("s", reason="old")
     assert [] == list(journal.store.blob_digests())
+
+
+@pytest.mark.parametrize("way", ["blanks", "escapes"])
+def test_a_value_stays_however_the_event_of_another_run_is_written(journal, way):
+    """An export that somebody else has written refers to a value in JSON of another form."""
+    journal.append("r", [e.RunQueued("k", BIG)], expect=0)
+    journal.cancel("r")
+    ((digest, _),) = journal.store.blob_digests()
+    event = orjson.loads(next(journal.store.read_raw("r"))[3])
+    body = json.dumps(event | {"data": event["data"] | {"scope": "s"}}).encode()
+    if way == "escapes":
+        escaped = "".join(rf"\u{ord(each):04x}" for each in digest)
+        body = body.replace(digest.encode(), escaped.encode()).replace(b'"ext"', rb'"\u0065xt"').replace(b": ", b":")
+    row = JsonlRow("s", 1, "run.queued", body, event_hash("s", 1, "run.queued", GENESIS, body))
+    lines = list(export_lines([row], journal.store.blob))
+    assert digest.encode() in lines[1]
+    import_jsonl(journal, lines, "x")
+    journal.purge("r", reason="old")
+    assert ([(digest, len(BIG) + 2)], BIG) == (
+        list(journal.store.blob_digests()),
+        next(journal.events("s")).event.input,
+    )
+    assert ["not_canonical"] == [code for code, _ in errors(journal)]
 
 
 def test_a_value_that_another_run_refers_to_just_then_stays(journal, monkeypatch):
@@ -277,6 +354,60 @@ def test_another_process_keeps_no_checkpoint_of_what_is_gone(journal):
         other.append(late)
 
 
+# A purge beside a reader.
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two journals on a file with a long run, `r`, of which no checkpoint is there."""
+    with Journal.open(tmp_path / "runs.db", by="w") as one, Journal.open(tmp_path / "runs.db", by="other") as other:
+        one.append("r", [e.RunQueued("k", BIG)], expect=0)
+        one.append("r", [e.NoteAdded("x")] * (2 * read_page_events_max))
+        one.cancel("r")
+        one.store.drop_checkpoints("r")
+        yield one, other
+
+
+READERS = {
+    "verify": lambda j: verify_run(j.store, "r").problems,
+    "audit": lambda j: [each.code for each in audit_run(j.store, "r")],
+    "audit of all": lambda j: [each.code for each in audit_store(j.store)],
+    "state": lambda j: [] if j.state("r").status.status == "purged" else ["not purged"],
+}
+
+
+@pytest.mark.parametrize("at", [1, read_page_events_max + 1])
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_purge_beside_a_reader_is_no_damage(two, monkeypatch, read, at):
+    """The head was read before the purge and the rows behind it: it is read again before anything is called damage."""
+    one, other = two
+    purge_at(one, other, monkeypatch, at)
+    assert [] == read(one)
+    assert "purged" == one.head("r").status
+
+
+@pytest.mark.parametrize("ask", [lambda j: j.fork("r"), lambda j: j.replay("r"), lambda j: j.checkpoint("r")])
+def test_who_goes_on_from_what_is_purged_meanwhile_is_told(two, monkeypatch, ask):
+    """It is told that the run was purged, and not that it is damaged."""
+    one, other = two
+    purge_at(one, other, monkeypatch, read_page_events_max + 1)
+    with pytest.raises(Purged, match="run r was purged"):
+        ask(one)
+
+
+def purge_at(one: Journal, other: Journal, monkeypatch: Any, at: int) -> None:
+    """Have the other one purge the run when so many of its rows have been read in one go."""
+    read_raw = one.store.read_raw
+
+    def late(*args: Any) -> Any:
+        for count, row in enumerate(read_raw(*args), 1):
+            yield row
+            if count == at and one.store.head_row("r").status != "purged":
+                other.purge("r", reason="old")
+
+    monkeypatch.setattr(one.store, "read_raw", late)
+
+
 # Export and import.
 
 
@@ -294,6 +425,63 @@ def test_an_older_export_brings_nothing_back():
         left_out = "it was purged here, and stays so"
         assert [("r", 0, left_out), ("s", 1, None)] == [(r.run_id, r.events_added, r.left_out) for r in found]
         assert ([], []) == (list(here.store.blob_digests()), errors(here))
+
+
+@pytest.mark.parametrize("row", [("run.queued", b""), ("run.purged", b"{}")])
+def test_no_export_holds_what_was_purged(row):
+    """So a file can't make a run look purged that was never purged here."""
+    line = {"run_id": "r", "seq": 1, "type": row[0], "hash": event_hash("r", 1, row[0], GENESIS, row[1]).hex()}
+    lines = [{"runjournal": 2}, line | {"body": row[1].decode()}, {"end": {"events": 1, "blobs": 0}}]
+    with Journal.open("memory:") as here, pytest.raises(BadExport, match="line 2: what was purged is in no export"):
+        import_jsonl(here, [orjson.dumps(each) + b"\n" for each in lines], "x")
+
+
+@pytest.mark.parametrize("lines", [2, read_page_events_max])
+def test_an_export_of_what_is_purged_meanwhile_ends(journal, lines):
+    """It has no end then, so that nobody takes it for a whole one; that goes for values out of line, too."""
+    ended(journal, "r", BIG)
+    journal.append("r", [e.NoteAdded("x")] * read_page_events_max)
+    coming = export_runs(journal, ["r"])
+    found = [next(coming) for _ in range(lines)]
+    journal.purge("r", reason="old")
+    with pytest.raises(Purged, match="run r was purged"):
+        found += coming
+    assert not [line for line in found if b'"body":""' in line]
+
+
+def test_an_export_misses_no_value_that_is_purged_meanwhile(journal, monkeypatch):
+    """A value that goes behind the event that names it isn't told as missing, in an export that looks whole."""
+    ended(journal, "r", BIG)
+    missing, blob = [], journal.store.blob
+
+    def late(digest):
+        if not missing:
+            missing.append(digest)
+            journal.purge("r", reason="old")
+        return blob(digest)
+
+    monkeypatch.setattr(journal.store, "blob", late)
+    with pytest.raises(Purged, match="run r was purged"):
+        list(export_runs(journal, ["r"]))
+
+
+def test_what_goes_on_from_a_purged_run_is_not_imported():
+    """A fork that comes from elsewhere is left out and told, as is what goes on from it: nobody could fold it."""
+    with Journal.open("memory:") as there, Journal.open("memory:") as here:
+        ended(there, "r")
+        import_jsonl(here, list(export_runs(there, ["r"])), "x")
+        here.purge("r", reason="old")
+        there.cancel(there.fork("r", new_run_id="f"))
+        there.cancel(there.fork("f", new_run_id="g"))
+        ended(there, "s")
+        found = import_jsonl(here, list(export_runs(there, ["f", "g", "s"])), "x").runs
+        why = "it goes on from {}, which was purged here, or left out for that"
+        assert [("f", 0, why.format("r")), ("g", 0, why.format("f"))] == [
+            (r.run_id, r.events_added, r.left_out) for r in found[:2]
+        ]
+        assert (None, None, "completed") == (here.store.head("f"), here.store.head("g"), here.head("s").status)
+        rebuild(here.store)
+        assert [] == errors(here)
 
 
 # Tampering.
@@ -325,6 +513,18 @@ BYPASSES = {
     "SELECT 1, max(seq) + 1, 'x.y', zeroblob(32), x'7b7d' FROM events WHERE run = 1",
     "a marker behind the marker": "INSERT INTO events (run, seq, type, hash, body) "
     "SELECT 1, max(seq) + 1, 'run.purged', zeroblob(32), x'7b7d' FROM events WHERE run = 1",
+    "an event behind the marker of a run that runs": (
+        "UPDATE runs SET status = 'running' WHERE run = 1; INSERT INTO events (run, seq, type, hash, body) "
+        "SELECT 1, max(seq) + 1, 'x.y', zeroblob(32), x'7b7d' FROM events WHERE run = 1"
+    ),
+    "a marker in a run that runs": (
+        "UPDATE runs SET status = 'running' WHERE run = 2; INSERT INTO events (run, seq, type, hash, body) "
+        "SELECT 2, max(seq) + 1, 'run.purged', zeroblob(32), x'7b7d' FROM events WHERE run = 2"
+    ),
+    "a marker in a run that ended": (
+        "UPDATE runs SET head_seq = head_seq + 1 WHERE run = 2; INSERT INTO events (run, seq, type, hash, body) "
+        "SELECT 2, max(seq) + 1, 'run.purged', zeroblob(32), x'7b7d' FROM events WHERE run = 2"
+    ),
     "an effect of a run that is there": "DELETE FROM effects WHERE run_id = 's'",
 }
 
@@ -414,6 +614,8 @@ class Planted:
             self.journal.append(run_id, [e.RunCompleted(texts[0])], epoch=head.epoch)
         elif head.status in ("queued", "waiting", "scheduled_retry"):
             self.journal.append(run_id, [e.RunCancelled(marks[1])])
+        for call_id in self.journal.state(run_id).calls.unresolved():
+            self.journal.resolve(run_id, call_id, "unknown")
         return marks
 
     def count(self, marks: list[str]) -> int:

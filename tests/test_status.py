@@ -142,6 +142,8 @@ def due(desk):
 
 def purged(desk):
     left(e.RunCompleted(None))(desk)
+    for call_id in desk.journal.state(R).calls.unresolved():
+        desk.journal.resolve(R, call_id, "unknown")
     desk.journal.purge(R, reason="asked")
 
 

@@ -25,7 +25,8 @@ from typing import IO, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 import orjson
 
 from runjournal.log.base import RecordedEvent
-from runjournal.log.chain import GENESIS, event_hash
+from runjournal.log.blob_names import references
+from runjournal.log.chain import GENESIS, PURGED, event_hash
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.head import Head
@@ -262,6 +263,8 @@ class _Reading:
             raise TypeError("expected seq as a whole number, type as text")
         if not event_type or len(event_type.encode()) > hashed_name_bytes_max or "\0" in event_type:
             raise ValueError(f"expected a type of 1 to {hashed_name_bytes_max} bytes without NUL")
+        if not body or event_type == PURGED:
+            raise ValueError("what was purged is in no export: expected a body, and no run.purged")
         seq, prev = self._ends.get(run_id, (0, GENESIS))
         if number != seq + 1:
             raise ValueError(f"expected event {seq + 1} of its run, got {number}")
@@ -314,22 +317,3 @@ def _bytes(record: dict[str, Any]) -> bytes:
     if not isinstance(body, str):
         raise TypeError("expected body as text")
     return body.encode()
-
-
-def _envelope(body: bytes) -> dict[str, Any]:
-    """Return the JSON of a stored event, {} if it can't be read: it is carried over as it is."""
-    try:
-        envelope = orjson.loads(body)
-    except ValueError:
-        return {}
-    return cast("dict[str, Any]", envelope) if isinstance(envelope, dict) else {}
-
-
-def references(body: bytes) -> set[str]:
-    """The digests of the blobs that an event refers to."""
-    if b'"ext":' not in body:
-        return set()
-    ext = _envelope(body).get("ext")
-    values = cast("dict[str, Any]", ext).values() if isinstance(ext, dict) else ()
-    digests = (cast("dict[str, Any]", ref).get("sha256") for ref in values if isinstance(ref, dict))
-    return {digest for digest in digests if isinstance(digest, str)}

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import orjson
 
 from runjournal.log.base import NewerEvent, UnreadableEvent
+from runjournal.log.blob_names import references
 from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import Draft, check_run_id, decode, draft, is_utf8
 from runjournal.log.errors import CorruptLog, InvalidArgument
+from runjournal.log.events import RunQueued
 from runjournal.log.head import Head, advance
 from runjournal.log.limits import (
     checkpoint_every_events,
@@ -19,7 +21,7 @@ from runjournal.log.limits import (
     import_states_held_max,
 )
 from runjournal.log.private_values import KeyRing
-from runjournal.log.store import Import, Reading, Transaction, Write
+from runjournal.log.store import Import, Reading, Store, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
 from runjournal.projections.state import RunState
@@ -107,17 +109,22 @@ def _batches(run: ImportedRun) -> Iterator[Batch]:
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:
     """Yield the lines of an export of these runs, each with its newline.
 
-    Raises RunNotFound before the first line, and Purged for a run of which nothing is left to export.
+    Raises RunNotFound before the first line, and Purged for a run of which nothing is left to export: later, too, if it
+    is purged meanwhile. The lines so far are no export then, as they have no end.
     """
     heads = [journal.head(run_id) for run_id in run_ids]
     for head in heads:
         purged.check_head(journal.store, head)
-    rows = (
-        jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body, digest)
-        for head in heads
-        for seq, _, event_type, body, digest in journal.store.read_raw(head.run_id, 0, head.head_seq)
-    )
+    rows = (row for head in heads for row in _exported(journal.store, head))
     return jsonl.export_lines(rows, journal.store.blob, journal.store.key)
+
+
+def _exported(store: Store, head: Head) -> Iterator[jsonl.JsonlRow]:
+    for seq, _, event_type, body, digest in store.read_raw(head.run_id, 0, head.head_seq):
+        if not body:
+            purged.check_there(store, head.run_id)
+        yield jsonl.JsonlRow(head.run_id, seq, _exportable(head.run_id, seq, event_type), body, digest)
+    purged.check_there(store, head.run_id)  # a value out of line may have gone behind its event
 
 
 def _exportable(run_id: str, seq: int, event_type: str) -> str:
@@ -130,8 +137,8 @@ def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileRep
     """Import an export: the same ids, bytes and hashes, in one transaction; what is there already is not added again.
 
     The runs are marked as from elsewhere: they are never claimed here, since their owner may live on there; `fork`
-    goes on from them. A run that was purged here stays so, and the report says it. Raises BadExport, ImportConflict;
-    then nothing is written.
+    goes on from them. A run that was purged here stays so, and what goes on from it is left out; the report says it.
+    Raises BadExport, ImportConflict; then nothing is written.
     """
     left_out: dict[str, str | None] = {}
 
@@ -141,7 +148,7 @@ def import_jsonl(journal: Logbook, lines: Iterable[bytes], path: str) -> FileRep
         for entry in jsonl.additions(taking.noted(jsonl.read_lines(lines, path)), tx):
             taking.take(entry)
         added = taking.finish()
-        left_out.update((run_id, _gone(tx, run_id)) for run_id in added)
+        left_out.update((run_id, taking.refused.get(run_id) or _gone(tx, run_id)) for run_id in added)
         return added
 
     added = journal.store.transact(decide, durable=True)
@@ -166,6 +173,7 @@ class _Taking:
         self.waiting: dict[str, bytes] = {}  # blobs that no event has named yet that is taken
         self.states: dict[str, RunState] = {}
         self.keys: dict[str, bytes] = {}
+        self.refused: dict[str, str] = {}  # runs that are left out, and why
 
     def noted(self, entries: Iterable[jsonl.Entry]) -> Iterator[jsonl.Entry]:
         """The same entries; their runs are reported even if they add nothing."""
@@ -183,11 +191,13 @@ class _Taking:
         if isinstance(entry, jsonl.RunKey):
             self.keys[entry.run_id] = entry.key
             return
+        if entry.run_id in self.refused or (entry.seq == 1 and self._refuses(entry)):
+            return
         if self.rows and self.rows[0].run_id != entry.run_id:
             self._write()
         self.rows.append(entry)
         self.held_bytes += len(entry.body)
-        for digest in jsonl.references(entry.body) & self.waiting.keys():
+        for digest in references(entry.body) & self.waiting.keys():
             self.blobs.append((digest, self.waiting.pop(digest)))
             self.held_bytes += len(self.blobs[-1][1])
         if len(self.rows) >= import_chunk_events or self.held_bytes >= import_chunk_bytes:
@@ -243,6 +253,17 @@ class _Taking:
         )
         self.added[run_id] += len(self.rows)
         self.rows, self.blobs, self.held_bytes = [], [], 0
+
+    def _refuses(self, first: jsonl.JsonlRow) -> bool:
+        """Return whether a new run goes on from what was purged here, or was left out for that; note it then."""
+        event = decode(first.run_id, first.seq, 0, first.type, first.body, first.hash, KeyRing(self._key)).event
+        if not isinstance(event, RunQueued) or event.base is None:
+            return False
+        base = event.base["run_id"]
+        if base not in self.refused and not purged.is_purged(self.tx, base):
+            return False
+        self.refused[first.run_id] = f"it goes on from {base}, which was purged here, or left out for that"
+        return True
 
     def _key(self, run_id: str) -> bytes | None:
         return self.keys.get(run_id) or self.tx.key(run_id)

@@ -10,6 +10,7 @@ from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
 from .base import RecordedEvent
+from .blob_names import may_name
 from .chain import NewRow, RawRow
 from .cipher import ERASED_KEY
 from .codec import decode
@@ -180,7 +181,7 @@ class MemoryReads(ABC):
         """(run id, body) of every event behind a position that may name a blob."""
         for run_id in self._runs():
             for _, position, _, body, _ in self.read_raw(run_id):
-                if position > after and b'"ext":' in body:
+                if position > after and may_name(body):
                     yield run_id, body
 
 

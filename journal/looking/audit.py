@@ -11,11 +11,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
 
 import orjson
 
-from runjournal.log import owner
+from runjournal.log import blob_names, owner
 from runjournal.log.base import ERASED, BlobRef, NewerEvent, RecordedEvent, UnknownEvent, UnreadableEvent, plan_of
 from runjournal.log.codec import RUN_ID, digest_of
 from runjournal.log.errors import CorruptLog, InvalidArgument, JournalError, RunNotFound, StoreBusy
@@ -36,8 +35,6 @@ from runjournal.writing.checkpoints import fold_name, seal, unseal
 from .audit_rows import DAMAGE, Damage, IndexRow, Presence, beyond, rows
 from .audit_tables import TableAudit
 from .progress import Progress
-
-_DIGEST_IN_BODY: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,8 @@ def verify_run(store: Store, run_id: str, *, progress: Progress | None = None) -
         raise RunNotFound(run_id)
     problems += links.finish()
     problems += _beyond(store, run_id, head)
+    if problems and _purged_since(store, run_id, head):
+        return verify_run(store, run_id, progress=progress)
     return Verification(run_id, links.count, links.hash, problems)
 
 
@@ -93,6 +92,14 @@ def _heads(store: Store, run_id: str) -> tuple[Head | None, Head | None, list[Fi
         why = error.what if isinstance(error, CorruptLog) else type(error).__name__
         what = f"the run's row can't be read ({why})"
         return None, None, [finding("row_unreadable", run_id, None, what, REBUILD)]
+
+
+def _purged_since(store: Store, run_id: str, head: Head | None) -> bool:
+    """Return whether a run was purged since its head was read: what was found of it then may be no damage."""
+    if head is None or head.status == "purged":
+        return False
+    now, _, _ = _heads(store, run_id)
+    return now is not None and now.status == "purged"
 
 
 def _beyond(store: Store, run_id: str, head: Head | None) -> list[Finding]:
@@ -140,6 +147,7 @@ class _Pass:
     ) -> None:
         self.store = store
         self.run_id = run_id
+        self.progress = progress
         self.digests = digests
         self.presence = presence
         row, self.head, self.problems = _heads(store, run_id)
@@ -153,7 +161,14 @@ class _Pass:
         self.blobs: OrderedDict[str, bool] = OrderedDict()
 
     def run(self) -> Iterator[Finding]:
-        """Yield all findings, as they are met."""
+        """Yield all findings, as they are met; of a run that is purged meanwhile those of what is left."""
+        for each in self._findings():
+            if _purged_since(self.store, self.run_id, self.head):
+                yield from _Pass(self.store, self.run_id, self.digests, self.presence, self.progress).run()
+                return
+            yield each
+
+    def _findings(self) -> Iterator[Finding]:
         head = self.head
         yield from self.problems
         yield from self._list_snapshots()
@@ -204,11 +219,10 @@ class _Pass:
     def _check_blobs(self, record: RecordedEvent, body: bytes) -> Iterator[Finding]:
         event = record.event
         strange = isinstance(event, UnknownEvent | NewerEvent | UnreadableEvent)
-        if strange or b'"ext":' in body:  # a newer version may hold a field out of line that isn't known here
-            self.digests.update(bytes.fromhex(found.decode()) for found in _DIGEST_IN_BODY.findall(body))
+        self.digests.update(map(bytes.fromhex, blob_names.digests(body)))  # of newer versions, too
         if strange:
             return
-        if not event.BLOBS or b'"ext":' not in body:
+        if not event.BLOBS or not blob_names.may_name(body):
             return
         for name, attribute, *_ in plan_of(type(event)):
             value = getattr(event, attribute)

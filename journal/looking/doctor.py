@@ -20,8 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from runjournal.log import blob_names, owner
 from runjournal.log import events as e
-from runjournal.log import owner
 from runjournal.log.base import ERASED, BlobRef, NewerEvent, UnreadableEvent, plan_of
 from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import JournalError
@@ -363,7 +363,7 @@ class _Patient:
                 yield self._lost(head.run_id, last, "it can't be read: no fold goes past it")
             elif isinstance(event, NewerEvent):
                 yield self._lost(head.run_id, last, "a newer runjournal wrote it: update this one")
-            elif event.BLOBS and b'"ext":' in each.body:
+            elif event.BLOBS and blob_names.may_name(each.body):
                 for field in plan_of(type(event)):
                     value = getattr(event, field.attribute)
                     if isinstance(value, BlobRef) and value != ERASED and self.store.blob(value.sha256) is None:

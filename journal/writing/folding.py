@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from runjournal.log import events as e
 from runjournal.log.base import ERASED, BlobRef, Json, RecordedEvent, plan_of
-from runjournal.log.chain import verified
+from runjournal.log.chain import RawRow, verified
 from runjournal.log.codec import decode, digest_of
-from runjournal.log.errors import CorruptLog, InvalidArgument, MissingBlob
-from runjournal.log.head import Head
+from runjournal.log.errors import CorruptLog, MissingBlob
 from runjournal.log.hiding import blob_value
 from runjournal.log.private_values import KeyRing
 from runjournal.log.store import Reading, Store
@@ -18,7 +17,7 @@ from runjournal.projections import transcript
 from runjournal.projections.skim import fold_rows
 from runjournal.projections.state import RunState
 
-from . import checkpoints
+from . import checkpoints, purged
 
 
 def context_records(store: Store, run_id: str, upto: int | None = None) -> Iterator[RecordedEvent]:
@@ -69,15 +68,6 @@ def bases(reading: Reading, run_id: str) -> Iterator[str]:
         queued = first(reading, run_id)
 
 
-def checked_seq(head: Head, at: int | None) -> int:
-    """Return the seq of an event of the run, the newest for None. Raises InvalidArgument if it has no such event."""
-    if at is None:
-        return head.head_seq
-    if type(at) is not int or not 1 <= at <= head.head_seq:
-        raise InvalidArgument(f"run {head.run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
-    return at
-
-
 def start(
     store: Store, reading: Reading, run_id: str, upto: int, *, whole: bool = False
 ) -> tuple[RunState, int, str | None]:
@@ -98,14 +88,28 @@ def load(
     """Return the state after the event `upto`, the chain verified, and the seq of the checkpoint used (0: none).
 
     Events come from `reading` (a transaction, or the store), checkpoints from the store; `whole` uses none. Raises
-    CorruptLog, Unfoldable.
+    CorruptLog, Unfoldable, and Purged if the run is purged meanwhile.
     """
     state, seq, chain = start(store, reading, run_id, upto, whole=whole)
-    rows = verified(reading.read_raw(run_id, seq, upto), run_id, seq, chain)
+    rows = _verified(reading, run_id, seq, upto, chain)
     fold_rows(state, run_id, rows, KeyRing(reading.key), force=force)
     if max(state.seq, seq) < upto:
         raise _missing(run_id, max(state.seq, seq), upto)
     return state, seq
+
+
+def _verified(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RawRow]:
+    """Yield the rows with after < seq <= upto, the chain verified.
+
+    Raises CorruptLog, and Purged if they were purged meanwhile.
+    """
+    try:
+        yield from verified(reading.read_raw(run_id, after, upto), run_id, after, chain)
+    except CorruptLog:
+        head = reading.head(run_id)
+        if head is not None and upto < head.head_seq:  # what is healthy now was read without its marker
+            purged.check_head(reading, head)
+        raise
 
 
 def _missing(run_id: str, last: int, upto: int) -> CorruptLog:
@@ -115,10 +119,10 @@ def _missing(run_id: str, last: int, upto: int) -> CorruptLog:
 def chained(reading: Reading, run_id: str, after: int, upto: int, chain: str | None) -> Iterator[RecordedEvent]:
     """Yield the events with after < seq <= upto, the chain behind `chain` verified, to the last one.
 
-    Raises CorruptLog.
+    Raises CorruptLog, and Purged if the run is purged meanwhile.
     """
     last, keys = after, KeyRing(reading.key)
-    for row in verified(reading.read_raw(run_id, after, upto), run_id, after, chain):
+    for row in _verified(reading, run_id, after, upto, chain):
         last = row[0]
         yield decode(run_id, *row, keys)
     if last < upto:

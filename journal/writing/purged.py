@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from runjournal.log import events as e
-from runjournal.log.errors import Purged
+from runjournal.log.errors import InvalidArgument, Purged
 from runjournal.log.head import Head
 from runjournal.log.store import Reading
 
-from . import folding
+
+def is_purged(reading: Reading, run_id: str) -> bool:
+    """Return whether a run was purged."""
+    head = reading.head(run_id)
+    return head is not None and head.status == "purged"
 
 
 def check_there(reading: Reading, run_id: str) -> None:
     """Raise Purged if a run was purged."""
     check_head(reading, reading.head(run_id))
+
+
+def seq_of(head: Head, at: int | None) -> int:
+    """Return the seq of an event of the run, the newest for None. Raises InvalidArgument if it has no such event."""
+    if at is None:
+        return head.head_seq
+    if type(at) is not int or not 1 <= at <= head.head_seq:
+        raise InvalidArgument(f"run {head.run_id} has the events 1 to {head.head_seq}, got {at!r}"[:200])
+    return at
 
 
 def checked_seq(reading: Reading, head: Head, at: int | None) -> int:
@@ -22,7 +35,7 @@ def checked_seq(reading: Reading, head: Head, at: int | None) -> int:
     """
     if at not in (None, head.head_seq):
         check_head(reading, head)
-    return folding.checked_seq(head, at)
+    return seq_of(head, at)
 
 
 def check_base(reading: Reading, first: e.Event) -> None:

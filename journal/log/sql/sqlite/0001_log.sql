@@ -84,10 +84,12 @@ WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE run = NE
     SELECT RAISE(ABORT, 'events stand in order: an INSERT anywhere but behind the last one is refused');
 END;
 
--- The head of a run that isn't running is moved first, by the guarded append. Nothing comes behind run.purged.
+-- The head of a run that isn't running is moved first, by the guarded append. run.purged comes into no run whose head
+-- doesn't say so, and nothing comes behind it, whatever the head says.
 CREATE TRIGGER events_covered BEFORE INSERT ON events
-WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run = NEW.run AND (status = 'running'
-    OR head_seq >= NEW.seq AND (status <> 'purged' OR head_seq = NEW.seq AND NEW.type = 'run.purged'))) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM runs WHERE run = NEW.run AND iif(NEW.type = 'run.purged',
+        status = 'purged' AND head_seq = NEW.seq, status = 'running' OR status <> 'purged' AND head_seq >= NEW.seq))
+    OR (SELECT type FROM events WHERE run = NEW.run AND seq = NEW.seq - 1) IS 'run.purged' BEGIN
     SELECT RAISE(ABORT, 'runs.head_seq does not cover this event: INSERT is refused');
 END;
 
