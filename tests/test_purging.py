@@ -12,7 +12,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from runjournal import purging, tool
+from runjournal import naming, purging, tool
 from runjournal.cli.app import cli
 from runjournal.importers.claude_code import Source
 from runjournal.importers.jsonl import BadExport, JsonlRow, export_lines
@@ -132,11 +132,11 @@ def test_a_run_purged_before_is_left_as_it_is(journal):
     assert 1 == len([record for record in journal.events("r") if record.type == "run.purged"])
 
 
-@pytest.mark.parametrize("where", [(purging.naming, "members"), (purging, "_leaving"), (purging, "_marker")])
+@pytest.mark.parametrize("where", [(naming, "members"), (purging, "_leaving"), (purging, "_marker")])
 def test_of_two_purges_at_once_the_second_finds_nothing_left(journal, monkeypatch, where):
     """Whatever it has looked at before, it leaves the run as it is, as it would later."""
     ended(journal, "r")
-    before, other, done = getattr(*where), Journal(journal.store, by="other"), []
+    before, other, done = getattr(*where), Journal(journal.store, by="other"), list[bool]()
 
     def late(*args: Any) -> Any:
         if not done:
@@ -402,7 +402,7 @@ def purge_at(one: Journal, other: Journal, monkeypatch: Any, at: int) -> None:
     def late(*args: Any) -> Any:
         for count, row in enumerate(read_raw(*args), 1):
             yield row
-            if count == at and one.store.head_row("r").status != "purged":
+            if count == at and one.head("r").status != "purged":
                 other.purge("r", reason="old")
 
     monkeypatch.setattr(one.store, "read_raw", late)
@@ -452,7 +452,7 @@ def test_an_export_of_what_is_purged_meanwhile_ends(journal, lines):
 def test_an_export_misses_no_value_that_is_purged_meanwhile(journal, monkeypatch):
     """A value that goes behind the event that names it isn't told as missing, in an export that looks whole."""
     ended(journal, "r", BIG)
-    missing, blob = [], journal.store.blob
+    missing, blob = list[str](), journal.store.blob
 
     def late(digest):
         if not missing:
