@@ -20,7 +20,7 @@ SMALL = {
     "fences": partial(races.fences, "1", 3),
     "clocks": partial(races.clocks, "1", 3),
     "power": partial(power.power, "1", 3),
-    "errors": partial(errors.errors, "1", 293, 5),
+    "errors": partial(errors.errors, "1", 449, 5),
 }
 
 

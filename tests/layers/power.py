@@ -17,12 +17,12 @@ import subprocess
 import time
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from . import workloads
 from .judge import Told
 from .kills import judge_here
-from .lives import Life, begin, live
+from .lives import begin, live
 from .report import Entry, emptied, folder, timed
 
 SHUTDOWN: Final = 0x8004587D
@@ -123,7 +123,7 @@ def _cuts(entry: Entry, home: Path, n: int, harm: str) -> None:
                     for each in machine.mounted.glob("runs.db*"):
                         each.unlink()
                     os.sync()
-                told += _struck(machine, path, f"{entry.seed}.{number}", rng, harm).told
+                told += _struck(machine, path, f"{entry.seed}.{number}", rng, harm)
             finally:
                 machine.off()
             machine.on()
@@ -137,12 +137,22 @@ def _cuts(entry: Entry, home: Path, n: int, harm: str) -> None:
         machine.close()
 
 
-def _struck(machine: Machine, path: Path, life: str, rng: random.Random, harm: str) -> Life:
+def _struck(machine: Machine, path: Path, life: str, rng: random.Random, harm: str) -> Told:
     child = begin(partial(workloads.appends, path, life, count=10_000, harm=harm))
     time.sleep(0.01 + rng.random() * 0.06)
+    went_s = time.monotonic()
     machine.cut()
     os.kill(child.pid, signal.SIGKILL)
-    return child.over()
+    return [_heard(line, went_s) for line in child.over().told]
+
+
+def _heard(line: dict[str, Any], went_s: float) -> dict[str, Any]:
+    """Return what was told as somebody hears it whose power is the same.
+
+    The file system takes some milliseconds to go down, and an fsync that it cuts short may return without an error. At
+    a real cut nobody lives to be told so.
+    """
+    return line if line.get("at_s", 0.0) < went_s else line | {"say": "tried"}
 
 
 def _without_lost(entry: Entry, path: Path, home: Path, told: Told) -> Told:

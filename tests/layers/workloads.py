@@ -6,6 +6,7 @@ import base64
 import os
 import pickle
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ class Writer:
             self.forget(batches)
         else:
             position = max(each.position for some in records for each in some)
-            self.tell(say="done", name=name, count=count, durable=durable, position=position)
+            self.tell(say="done", name=name, count=count, durable=durable, position=position, at_s=time.monotonic())
             if batches[0].expect == 0:
                 self.runs.append(batches[0].run_id)
 
