@@ -1,6 +1,6 @@
 """Run the crash layers, and write what they found.
 
-    cd tests && python -m layers --report ../docs/crash-report.json     # all of them, some forty minutes on two cores
+    cd tests && python -m layers --report ../docs/crash-report.json     # all of them, about an hour on two cores
     cd tests && python -m layers --only L4 --scale 0.01 --seed 8
 
 With `--only` a report keeps what it has of the other layers, so that they can be run one after another.
