@@ -202,19 +202,12 @@ class SQLiteTransaction(SQLiteReads):
     def purge(self, run_id: str, digests: Iterable[str]) -> None:
         """Empty the events of a run whose last one is run.purged, and these blobs; forget what it has beside them."""
         self.written += 1
-        self.check()
-        try:
+        with self._or_failed():
             self._connection.execute(_EMPTY, (run_id,))
             self._connection.executemany(_EMPTY_BLOB, [(digest,) for digest in digests])
             for statement in _FORGET:
                 self._connection.execute(statement, (run_id,))
             self._connection.execute(_UNSCRUBBED)
-        except apsw.Error as error:
-            self.failed = translate(error, self._path)
-            raise self.failed from error
-        except BaseException as error:
-            self.failed = error
-            raise
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement of a transactional tool on its tables; return its rows.
@@ -269,8 +262,7 @@ class SQLiteTransaction(SQLiteReads):
 
         Triggers and indexes of ours that are gone or were changed are made again.
         """
-        self.check()
-        try:
+        with self._or_failed():
             with self._without_triggers("effects"):
                 for table in DERIVED:
                     self._connection.execute(f"DELETE FROM {table}")
@@ -282,6 +274,13 @@ class SQLiteTransaction(SQLiteReads):
             for statement in _RETAG:
                 self._connection.execute(statement)
             self._connection.execute("DELETE FROM meta WHERE key = 'index'")
+
+    @contextmanager
+    def _or_failed(self) -> Generator[None]:
+        """Let nothing more be read or written after an error in here."""
+        self.check()
+        try:
+            yield
         except apsw.Error as error:
             self.failed = translate(error, self._path)
             raise self.failed from error
