@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -171,3 +171,17 @@ def exact_id(what: str, text: str, known: Iterable[str]) -> str:
     raise click.UsageError(
         f"expected the whole id of a {what}, got {line(text, 60)}; if you mean {meant[0]}, type that"
     )
+
+
+def agreed(app: App, what: str, run_ids: Sequence[str], done: str) -> bool:
+    """Return whether who is asked agrees that these runs lose something for ever; say so if nothing was `done`."""
+    named = ", ".join(line(each) for each in run_ids[:10])
+    if click.confirm(f"{what} for ever ({named})?", err=True):
+        return True
+    app.say(f"nothing was {done}")
+    return False
+
+
+def say_pending(app: App) -> None:
+    """Say that what was taken away is in an older page still."""
+    app.say("a reader that began before still keeps an old page: `runjournal doctor` says when it is gone")

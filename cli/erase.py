@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import exits
-from .acts import EXITS, Act, act_options, acting
+from .acts import EXITS, Act, act_options, acting, agreed, say_pending
 from .app import App, command, pass_app
 from .formats import plural
 from .output import document
@@ -45,14 +45,12 @@ def erase(app: App, run: str, *, whole_line: bool, yes: bool, act: Act) -> int:
         planned = plan(store, store, run_id, Relations(store), line=whole_line)
         if act.dry_run:
             return _told(app, planned, f"would erase {plural(len(planned.run_ids), 'run')}", dry_run=True)
-        if planned.run_ids and not yes:
-            named = ", ".join(safe_line(each) for each in planned.run_ids[:10])
-            if not click.confirm(f"Erase {plural(len(planned.run_ids), 'run')} for ever ({named})?", err=True):
-                app.say("nothing was erased")
-                return exits.CONFLICT
+        runs = plural(len(planned.run_ids), "run")
+        if planned.run_ids and not (yes or agreed(app, f"Erase {runs}", planned.run_ids, "erased")):
+            return exits.CONFLICT
         done = desk.journal.erase(run_id, reason=act.reason, line=whole_line)
     if done.pending:
-        app.say("a reader that began before still keeps an old page: `runjournal doctor` says when it is gone")
+        say_pending(app)
     return _told(app, done, f"erased {plural(len(done.run_ids), 'run')}", dry_run=False)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import exits
-from .acts import EXITS, Act, act_options, acting
+from .acts import EXITS, Act, act_options, acting, agreed, say_pending
 from .app import App, command, pass_app
 from .formats import plural
 from .output import document
@@ -43,14 +43,11 @@ def purge(app: App, run: str, *, yes: bool, act: Act) -> int:
         planned = plan(store, run_id, Relations(store)).told(pending=False)
         if act.dry_run:
             return _told(app, planned, "would purge", dry_run=True)
-        if planned.run_ids and not yes:
-            named = ", ".join(safe_line(each) for each in planned.run_ids[:10])
-            if not click.confirm(f"Purge {_sizes(planned)} for ever ({named})?", err=True):
-                app.say("nothing was purged")
-                return exits.CONFLICT
+        if planned.run_ids and not (yes or agreed(app, f"Purge {_sizes(planned)}", planned.run_ids, "purged")):
+            return exits.CONFLICT
         done = desk.journal.purge(run_id, reason=act.reason)
     if done.pending:
-        app.say("a reader that began before still keeps an old page: `runjournal doctor` says when it is gone")
+        say_pending(app)
     return _told(app, done, "purged", dry_run=False)
 
 
