@@ -90,6 +90,22 @@ def _step_started(happened: e.StepStarted) -> str:
     return f"{happened.id}{again}"
 
 
+def _asked(happened: e.ApprovalRequested) -> str:
+    terms = (
+        (happened.choices, f"one of {', '.join(happened.choices or ())}"),
+        (happened.risk, f"risk {happened.risk}"),
+        (happened.expires_at, f"until {happened.expires_at}"),
+    )
+    said = "".join(f", {text}" for is_so, text in terms if is_so)
+    return f"{happened.action} {value(happened.args)}{said}"
+
+
+def _answered(happened: e.ApprovalResolved) -> str:
+    chosen = f" {happened.choice}" if happened.choice else ""
+    edited = "" if happened.args is None else f" {value(happened.args)}"
+    return f"{happened.decision}{chosen}{edited}{f': {happened.note}' if happened.note else ''}"
+
+
 _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.RunQueued: lambda v: f"{v.kind} {value(v.input)}",
     e.RunOpened: lambda v: f"{v.kind} from {v.source}",
@@ -114,6 +130,8 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.ToolFailed: _failed,
     e.ToolAdopted: lambda v: f"{v.call_id}: it may have happened in another step, and is asked for again",
     e.ToolResolved: lambda v: f"{v.outcome} {v.note or ''}",
+    e.ApprovalRequested: _asked,
+    e.ApprovalResolved: _answered,
     e.MemorySet: lambda v: f"{v.key} = {value(v.value)}",
     e.MemoryDeleted: lambda v: v.key,
     e.PromptPinned: lambda v: f"{v.fingerprint[:12]} {' '.join(v.layers)}",

@@ -495,7 +495,7 @@ class CodeChecker(Runner):
 
     def watched(self, watcher: Watcher, driver: Driver) -> RunParts:
         """Return the engine of a watched run, which neither sends nor asks anything."""
-        lineage = Lineage(watcher.reel, self._run_id, lambda _: None, self.notify)
+        lineage = Lineage(watcher.reel, self._run_id, lambda _: None)
         order = TellingOrder(Core(lineage, 0, driver))
         steps = WatchedSteps(order, code_version=self._code, known_code=self._known)
         steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps

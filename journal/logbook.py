@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -63,6 +63,8 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
+    on_waiting: tuple[Callable[[Any], object], ...]
+    """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -77,9 +79,11 @@ class Logbook:
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
+        on_waiting: Iterable[Callable[[Any], object]] = (),
     ) -> None:
         self.store = store
         self.store_requests = store_requests
+        self.on_waiting = _hooks(on_waiting)
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(
@@ -99,14 +103,15 @@ class Logbook:
         allow_unsafe: bool = False,
         private: bool = False,
         store_requests: bool = True,
+        on_waiting: Iterable[Callable[[Any], object]] = (),
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
         makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
-        `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
-        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
-        `private`.
+        `store_requests` the log holds short digests of what models are asked, and not the requests. `on_waiting` are
+        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. Raises StoreUnavailable,
+        NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
         """
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
@@ -115,7 +120,10 @@ class Logbook:
             rebuild(store)
         if store.unscrubbed():
             store.scrub()
-        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests)
+        return cls(
+            store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
+            on_waiting=on_waiting,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""
@@ -411,3 +419,14 @@ def _check_times(at: Sequence[str], count: int) -> None:
         raise InvalidArgument(f"at: expected one time for each of {count} events, got {len(at)}")
     for place, moment in enumerate(at):
         TIME.check(moment, f"at[{place}]")
+
+
+def _hooks(given: Iterable[Callable[[Any], object]]) -> tuple[Callable[[Any], object], ...]:
+    """Return the hooks. Raises InvalidArgument for one that can't be called."""
+    if callable(given):
+        raise InvalidArgument("on_waiting: expected a list of functions, got one: put it in [ ]")
+    hooks = tuple(given)
+    for each in hooks:
+        if not callable(each):
+            raise InvalidArgument(f"on_waiting: expected functions of a Waiting, got {each!r:.80}")
+    return hooks
