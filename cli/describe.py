@@ -97,13 +97,13 @@ def _asked(happened: e.ApprovalRequested) -> str:
         (happened.expires_at, f"until {happened.expires_at}"),
     )
     said = "".join(f", {text}" for is_so, text in terms if is_so)
-    return f"{happened.action} {value(happened.args)}{said}"
+    return f"{happened.approval_id} {happened.action} {value(happened.args)}{said}"
 
 
 def _answered(happened: e.ApprovalResolved) -> str:
     chosen = f" {happened.choice}" if happened.choice else ""
     edited = "" if happened.args is None else f" {value(happened.args)}"
-    return f"{happened.decision}{chosen}{edited}{f': {happened.note}' if happened.note else ''}"
+    return f"{happened.approval_id} {happened.decision}{chosen}{edited}{f': {happened.note}' if happened.note else ''}"
 
 
 _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {

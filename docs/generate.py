@@ -323,6 +323,9 @@ MEANINGS: Final = {
     "run.requeued.reason": "why it is free",
     "run.requeued.error": "what its owner met that fails nothing: a mistake in its code, or a store that can't be used",
     "run.requeued.note": "what the person said who resumed it",
+    "choices": "what it is answered with: one of these",
+    "approval.requested.default": "what counts if nobody has answered in time: args, or one of the choices; none: a no",
+    "choice": "which of its choices was picked",
     "run.waiting.why": "why nobody goes on with it, for people: what today's code does otherwise, or how often it died",
     "reason": "for people",
     "output": "the result",
@@ -537,6 +540,9 @@ class Scene:
     def question_open(self, approval_id: str) -> bool:
         """The one question."""
         return self.asked
+
+    def question_expires(self, _: str) -> None:
+        """It may be answered at any time."""
 
     def goes_on(self, role: str, message_id: str) -> bool:
         """No message has this id."""

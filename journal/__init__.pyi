@@ -44,5 +44,8 @@ from .journal import Journal as Journal
 from .journal import Place as Place
 from .questions import OpenQuestion as OpenQuestion
 from .run import Run as Run
+from .telling import HookWarning as HookWarning
+from .telling import Waiting as Waiting
+from .telling import by_command as by_command
 
 __all__: list[str]  # noqa: PYI035 - the names stand above, once

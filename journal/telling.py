@@ -51,7 +51,7 @@ class HookWarning(UserWarning):
     """A hook couldn't tell that a run waits. The run waits all the same, and is told of again at the next look."""
 
 
-def command(*argv: str, timeout_s: float = hook_s) -> Hook:
+def by_command(*argv: str, timeout_s: float = hook_s) -> Hook:
     """Return a hook that runs a command, with `Waiting.as_json()` on its standard input and no shell.
 
     It must end with 0 within `timeout_s` seconds; else it counts as not told. Raises InvalidArgument for no command.

@@ -73,6 +73,9 @@ def worded(action: str, args: Mapping[str, Json] | None, how: AskOptions) -> Wor
         raise f.WrongArgument(
             f"ask {action!r}: args is what is asked, by name: expected a dict, got {type(args).__name__}"
         )
+    if strangers := how.keys() - AskOptions.__annotations__.keys():
+        known = ", ".join(AskOptions.__annotations__)
+        raise f.WrongArgument(f"ask {action!r}: {', '.join(sorted(strangers))}: expected args, {known}")
     asked: dict[str, Json] = plain(dict(args or {}))
     risk, choices = how.get("risk"), how.get("choices")
     if risk is not None:

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from runjournal.log import events as e
 from runjournal.log import failpoint
@@ -41,8 +41,6 @@ from .requests import copied
 from .tools import Tool, looking
 
 T = TypeVar("T")
-
-_QUESTION: Final = frozenset({"action", "args", *AskOptions.__annotations__})
 
 
 class PlanView:
@@ -361,10 +359,6 @@ class Context:
         """Ask several questions at once, each the keyword arguments of `ask`. Raises WrongArgument."""
         self._caller.entry()
         asked = [dict(each) for each in questions]
-        for each in asked:
-            if strangers := each.keys() - _QUESTION:
-                given = ", ".join(sorted(strangers))
-                raise f.WrongArgument(f"ask_all: a question has {given}; it may have {', '.join(sorted(_QUESTION))}")
         return self._asker.ask_all(
             [worded(each.pop("action", ""), each.pop("args", None), cast("AskOptions", each)) for each in asked]
         )

@@ -233,7 +233,11 @@ def _ask(rng: random.Random, state: RunState) -> Written:
 
 def _answer(rng: random.Random, state: RunState) -> Written | None:
     asked = sorted(state.approvals.open())
-    return (event(rng, e.ApprovalResolved, approval_id=asked[0]), 0) if asked else None
+    if not asked:
+        return None
+    over = state.approvals.known[asked[0]].expires_at is not None  # AT is over at any time at which this is appended
+    decision = "expired" if over else rng.choice(("approved", "rejected", "edited"))
+    return event(rng, e.ApprovalResolved, approval_id=asked[0], decision=decision), 0
 
 
 def _signal(rng: random.Random, state: RunState) -> Written:
