@@ -16,6 +16,7 @@ from runjournal.log.base import Json
 from runjournal.log.codec import check_run_id
 from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.limits import close_ids_max, refs_prefixed_runs_max
+from runjournal.log.shapes import kind_of
 from runjournal.projections.shell import command, store_option
 from runjournal.writing import folding
 
@@ -54,7 +55,7 @@ def check_answer(journal: Logbook, run_id: str, approval_id: str, args: object, 
     if asked is None:  # no question of this run: the append says so
         return
     _check_choice(asked.choices or [], choice)
-    if args is not None and isinstance(asked.args, dict):
+    if args is not None and kind_of(asked.args) is dict:
         _check_edited(asked.args, asked.args_schema, args)
 
 
@@ -81,7 +82,7 @@ def _check_edited(asked: dict[str, Json], schema: Json, args: object) -> None:
             f"args: {', '.join(ascii(name)[:80] for name in left_out)} was asked about and isn't there: "
             f"give all that were asked about ({names}), each as it is or edited"
         )
-    if isinstance(schema, dict) and (wrong := list(violations(schema, edited))):
+    if schema is not None and (wrong := list(violations(schema, edited))):
         raise InvalidArgument(f"args: {'; '.join(wrong)}")
 
 

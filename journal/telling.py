@@ -16,6 +16,7 @@ import orjson
 from runjournal.log import events as e
 from runjournal.log.errors import AppendRefused, InvalidArgument, StoreError
 from runjournal.log.limits import hook_s
+from runjournal.log.shapes import kind_of
 from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS, TOLD, reference
 
@@ -56,8 +57,7 @@ def by_command(*argv: str, timeout_s: float = hook_s) -> Hook:
 
     It must end with 0 within `timeout_s` seconds; else it counts as not told. Raises InvalidArgument for no command.
     """
-    told: tuple[object, ...] = argv
-    if not told or not all(isinstance(each, str) and each for each in told):
+    if not argv or not all(kind_of(each) is str and each for each in argv):
         raise InvalidArgument(f"on_waiting: expected a command and its arguments, each a text, got {argv!r:.80}")
 
     def tell(waiting: Waiting) -> None:

@@ -848,13 +848,17 @@ def test_b162_an_answer_after_its_time():
             journal.approve("r", asked["id"])
 
 
+def hooked(hooks: Any) -> Journal:
+    return Journal.open("memory:", on_waiting=hooks)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Journal.open("memory:", on_waiting=print), "expected a list of functions, got one: put it in [ ]"),
-        (lambda: Journal.open("memory:", on_waiting=["ls"]), "expected functions of a Waiting, got 'ls'"),
+        (lambda: hooked(print), "expected a list of functions, got one: put it in [ ]"),
+        (lambda: hooked(["ls"]), "expected functions of a Waiting, got 'ls'"),
         (by_command, "expected a command and its arguments, each a text, got ()"),
-        (lambda: by_command("ls", 5), "each a text, got ('ls', 5)"),
+        (lambda: by_command("ls", 5), "each a text, got ('ls', 5)"),  # type: ignore[arg-type]
     ],
 )
 def test_b163_a_hook_that_is_none(make, says):

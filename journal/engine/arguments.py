@@ -38,7 +38,7 @@ _KEYWORDS: Final = ("type", "enum", *_BOUNDS, "items", "description")
 
 def check_schema(schema: Json, asked: Mapping[str, Json]) -> None:
     """Raise WrongArgument for a schema that can't be used, or that the args that are asked about don't fit."""
-    if not isinstance(schema, dict):
+    if kind_of(schema) is not dict:
         raise WrongArgument(f"ask: schema is {{name: rule}} by the names of args, got {type(schema).__name__}")
     for name, rule in schema.items():
         if name not in asked:
@@ -49,7 +49,7 @@ def check_schema(schema: Json, asked: Mapping[str, Json]) -> None:
 
 
 def _check_rule(rule: Json, where: str) -> None:
-    if not isinstance(rule, dict):
+    if kind_of(rule) is not dict:
         raise WrongArgument(f"ask: schema: the rule of {where} is a dict of {', '.join(_KEYWORDS)}, got {rule!r:.80}")
     for keyword, value in rule.items():
         if keyword not in _KEYWORDS:
@@ -68,7 +68,7 @@ def _check_rule(rule: Json, where: str) -> None:
 def violations(schema: Mapping[str, Json], args: Mapping[str, Json]) -> Iterator[str]:
     """Yield in words, oldest name first, what in args doesn't fit a schema."""
     for name, rule in schema.items():
-        if name in args and isinstance(rule, dict):
+        if name in args and kind_of(rule) is dict:
             yield from _broken(rule, args[name], name)
 
 
@@ -83,14 +83,14 @@ def _broken(rule: Mapping[str, Any], value: Json, where: str) -> Iterator[str]:
     for keyword, (kind, holds, words) in _BOUNDS.items():
         if keyword in rule and _is(value, kind) and not holds(value, rule[keyword]):
             yield f"{where}: expected {words.format(rule[keyword])}, {got}"
-    if "items" in rule and isinstance(value, list):
+    if "items" in rule and kind_of(value) is list:
         for place, item in enumerate(value):
             yield from _broken(rule["items"], item, f"{where}[{place}]")
 
 
 def _names(told: Json) -> set[str]:
     """Return the types of a rule: one, or a list of them."""
-    return {str(each) for each in told} if isinstance(told, list) else {str(told)}
+    return {str(each) for each in told} if kind_of(told) is list else {str(told)}
 
 
 def _is(value: Json, name: str) -> bool:
