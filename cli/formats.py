@@ -10,6 +10,7 @@ from .safe import line
 
 UNKNOWN: Final = "1970-01-01T00:00:00.000000Z"
 """The time that an importer sets on events that have none."""
+_KB: Final = 1000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
@@ -53,6 +54,15 @@ def money(text: str, places_max: int | None = None) -> str:
 def amount(number: int | None) -> str:
     """A number with its thousands apart."""
     return "" if number is None else f"{number:,}"
+
+
+def size(number: int) -> str:
+    """A number of bytes as people say it: `999 bytes`, `34 KB`, `1.2 MB`."""
+    if number < _KB:
+        return plural(number, "byte")
+    if number < _KB * _KB:
+        return f"{number / _KB:.0f} KB"
+    return f"{number / (_KB * _KB):,.1f} MB"
 
 
 def plural(count: int, noun: str) -> str:

@@ -51,7 +51,7 @@ def _of_shape(rng: random.Random, shape: s.Shape) -> Any:
         case s.Name():
             return rng.choice(NAMES)
         case s.Text(pattern=pattern) if pattern:
-            return AT if shape is s.TIME else "0" * 64
+            return AT if shape is s.TIME else "image/png" if shape is s.MEDIA_TYPE else "0" * 64
         case s.Text():
             return rng.choice(TEXTS)
         case s.Flag():
@@ -81,7 +81,8 @@ def event(rng: random.Random, cls: type[Event], **fixed: Any) -> Any:
     values: dict[str, Any] = dict(fixed)
     for f in plan_of(cls):
         if f.attribute not in values and (not f.optional or rng.random() < 0.3):  # noqa: PLR2004
-            values[f.attribute] = _of_shape(rng, f.shape)
+            raw = f.name == cls.RAW
+            values[f.attribute] = rng.randbytes(rng.randrange(1, 9)) if raw else _of_shape(rng, f.shape)
     return cls(**values)
 
 
