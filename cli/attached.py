@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = (Column("SEQ", right=True), Column("SHA256"), Column("SIZE", right=True), Column("TYPE"),
                    Column("NAME", flex=True))  # fmt: skip
-_SHORT: Final = 12
 
 
 def told(value: Any) -> Any:
@@ -30,7 +29,7 @@ def told(value: Any) -> Any:
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         if is_reference(entries):
-            return f"{entries['media_type']}, {size(entries['bytes'])}, {entries['$blob'][:_SHORT]}…"
+            return f"{entries['media_type']}, {size(entries['bytes'])}, {entries['$blob'][:12]}…"
         return {key: told(item) for key, item in entries.items()}
     return [told(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value  # type: ignore[redundant-cast]  # for pyright
 
@@ -98,4 +97,4 @@ def _write(content: bytes, to: str | None) -> None:
 
 
 def _row(each: Attached) -> tuple[object, ...]:
-    return each.seq, each.digest[:_SHORT], size(each.ref["bytes"]), each.ref["media_type"], each.ref.get("name", "")
+    return each.seq, each.digest[:12], size(each.ref["bytes"]), each.ref["media_type"], each.ref.get("name", "")

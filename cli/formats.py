@@ -10,7 +10,6 @@ from .safe import line
 
 UNKNOWN: Final = "1970-01-01T00:00:00.000000Z"
 """The time that an importer sets on events that have none."""
-_KB: Final = 1000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
@@ -58,11 +57,9 @@ def amount(number: int | None) -> str:
 
 def size(number: int) -> str:
     """A number of bytes as people say it: `999 bytes`, `34 KB`, `1.2 MB`."""
-    if number < _KB:
+    if number < 1e3:  # noqa: PLR2004 - what the prefixes say
         return plural(number, "byte")
-    if number < _KB * _KB:
-        return f"{number / _KB:.0f} KB"
-    return f"{number / (_KB * _KB):,.1f} MB"
+    return f"{number / 1e3:.0f} KB" if number < 1e6 else f"{number / 1e6:,.1f} MB"  # noqa: PLR2004
 
 
 def plural(count: int, noun: str) -> str:
