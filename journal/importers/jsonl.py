@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
@@ -305,7 +306,7 @@ def _dump(record: dict[str, Any]) -> bytes:
 
 
 def _body(body: bytes) -> dict[str, str]:
-    if not _CONTROLS & set(body):
+    if not _CONTROL.search(body):
         try:
             return {"body": body.decode()}
         except UnicodeDecodeError:
@@ -313,7 +314,7 @@ def _body(body: bytes) -> dict[str, str]:
     return {"body64": base64.b64encode(body).decode()}
 
 
-_CONTROLS: Final = frozenset(range(0x20))
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 """In JSON each takes six characters, and no JSON that is stored has one: only bytes that were attached do."""
 
 
