@@ -114,7 +114,7 @@ class Marks:
                     marked = {"mark": self.mark()} if object_only or key == "request" else self.mark()
                     holder[key] = {"rest": marked} if key == "request" else marked
                     if event.RAW:  # bytes, and a name, which has a bound
-                        holder[key] = marked.encode() if key == event.RAW else marked[:name_chars_max]
+                        holder[key] = str(marked).encode() if key == event.RAW else str(marked)[:name_chars_max]
         return event_of(type(event), data)
 
 
