@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from runjournal.engine.media import attachment, reference_of
+from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
@@ -214,7 +216,23 @@ class Logbook:
             raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
         return self.ownership.appender.append(*batches) if batches else []
 
+    def attach(self, run_id: str, data: bytes, media_type: str, name: str | None = None) -> dict[str, Json]:
+        """Bring bytes into a run, as anybody: an open run, to record into it; return the reference, plain JSON.
+
+        In an agent it is `run.attach`, which says more. Raises RunNotFound, InvalidArgument, TooLarge, NotAllowed for
+        an imported or erased run, Purged.
+        """
+        event = attachment(data, media_type, name)
+        self.head(run_id)
+        found = reference_of(self.append(run_id, [event])[0])
+        assert found is not None  # noqa: S101 - it was written just now
+        return found
+
     # Reading.
+
+    def read_blob(self, ref: Json) -> bytes:
+        """Return the bytes that a reference leads to, verified by its SHA-256; see `Run.read_blob`."""
+        return media.opened(ref, self.store.blob, self.store.key)
 
     def head(self, run_id: str) -> Head:
         """Return the run's row: status, owner, head. Raises RunNotFound."""

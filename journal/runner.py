@@ -24,6 +24,7 @@ from runjournal.engine.commands import Made
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
+from runjournal.engine.media import RunMedia
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
@@ -291,7 +292,8 @@ class Runner:
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
-        return RunParts(caller, store_requests=self.log.store_requests)
+        media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
+        return RunParts(caller, media, store_requests=self.log.store_requests)
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner of a claim."""

@@ -1894,4 +1894,20 @@ PURGES: Final = (
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES
+MEDIA: Final = (
+    Mutant("a body doesn't say which bytes it refers to", "draft", "MARK in text", "False", "media"),
+    Mutant(
+        "bytes are told by a look, not by their reference",
+        "opened",
+        'ref.get("private")',
+        "body[:1] == b'\\0'",
+        "media",
+    ),
+    Mutant("bytes are believed", "opened", "hashlib.sha256(body).hexdigest() != digest", "False", "media"),
+    Mutant("what looks alike is a reference", "is_reference", "checked(value)", "pass", "media"),
+    Mutant("bytes are read as JSON", "filled_record", "f.name != record.event.RAW", "True", "media"),
+    Mutant("a purge sees no references", "may_name", """b'"names"' in body""", "False", "media"),
+    Mutant("an audit sees no references", "_Pass._check_blobs", "blob_names.names(body)", "()", "media"),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA

@@ -34,6 +34,7 @@ from runjournal.log.clock import FakeClock, SystemClock
 from runjournal.log.errors import (
     InvalidArgument,
     JournalError,
+    MissingBlob,
     NotAllowed,
     NotNewest,
     Purged,
@@ -702,6 +703,13 @@ def test_what_is_alike_stays_apart(value, journal):
          ("how: expected one or both of kill, interrupt", "'power cut'")),
         ("B118", lambda _: crash_points(lambda run: 1, at=99), InvalidArgument, ("there are 6 boundaries", "got 99")),
         ("B119", lambda _: World("/"), InvalidArgument, ("/ is a folder", "name one in it")),
+        ("B140", lambda j: j.attach("r", "text", "text/plain"), InvalidArgument, ("expected bytes, got str",)),
+        ("B141", lambda j: j.attach("r", b"x", "png"), InvalidArgument, ("media_type: ", "such as image/png")),
+        ("B142", lambda j: j.read_blob({"$blob": "0" * 64}), InvalidArgument, ("the reference: bytes is missing",)),
+        ("B143", lambda j: j.read_blob({"$blob": "0" * 64, "bytes": 1, "media_type": "image/png"}), MissingBlob,
+         ("0" * 64, "restore it from a backup")),
+        ("B144", lambda j: j.attach("r", bytes(limits.blob_bytes_max + 1), "image/png"), TooLarge,
+         ("268435457 bytes", "blob_bytes_max = 268435456")),
     ],
 )  # fmt: skip
 def test_call(row, call, kind, says, journal):

@@ -36,9 +36,10 @@ from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .commands import Verb
 from .core import Core
+from .media import RunMedia
 from .parts import RunParts
 from .requests import copied
-from .tools import Tool, looking
+from .tools import IN_TOOL, Tool, looking
 
 T = TypeVar("T")
 
@@ -214,6 +215,30 @@ class Context:
         """Append to the transcript: role is system, user, assistant or tool."""
         content, raw = f.written("run.message", content), f.written("run.message, raw,", raw)
         self._parts.note(e.MessageAppended(role, content, message_id, raw=raw))
+
+    def attach(self, data: bytes, media_type: str, name: str | None = None) -> dict[str, Json]:
+        """Bring bytes into the run: a screenshot, a PDF, audio; return the reference to them, a plain JSON object.
+
+        {"$blob", "bytes", "media_type", "name"} may stand anywhere: in a message, in arguments and results, in memory,
+        in the run's output. `read_blob` returns the bytes. The same bytes are stored once, and in a private run
+        encrypted. It may be called anywhere in the agent, and in its tools and models' calls, too, where the function
+        `runjournal.attach` is the same without the run. Raises InvalidArgument; TooLarge over blob_bytes_max.
+        """
+        return self._media.attach(data, media_type, name)
+
+    def read_blob(self, ref: Json) -> bytes:
+        """Return the bytes that a reference leads to, verified by its SHA-256; allowed wherever `attach` is.
+
+        Raises InvalidArgument for what is no reference, MissingBlob, ChangedBlob, and NotAllowed for bytes of a run
+        that was erased.
+        """
+        return self._media.read(ref)
+
+    @property
+    def _media(self) -> RunMedia:
+        if IN_TOOL.get() is not self._core:
+            self._core.alive()
+        return self._core.media
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; return its text. A no-op if it is pinned already.

@@ -101,7 +101,7 @@ NEEDS_FACTS: Final = (
 )
 """Types that can't be judged by the head alone, or may wake the run."""
 
-_ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
+_ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added", "blob.attached"})
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )

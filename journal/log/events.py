@@ -481,9 +481,23 @@ class NoteAdded(Event):
     call_id: str | None = None
 
 
+@builtin
+@dataclass(frozen=True, slots=True)
+class BlobAttached(Event):
+    """Bytes came into the run: a screenshot, a PDF. They are held out of line as they are; references lead to them."""
+
+    TYPE: ClassVar[str] = "blob.attached"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"content"})
+    RAW: ClassVar[str] = "content"
+    content: Json
+    media_type: Annotated[str, s.MEDIA_TYPE]
+    bytes: One
+    name: Name | None = None
+
+
 RELAXED: Final = frozenset({
     "step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated",
-    "prompt.pinned", "context.compacted", "signal.taken", "note.added"})  # fmt: skip
+    "prompt.pinned", "context.compacted", "signal.taken", "note.added", "blob.attached"})  # fmt: skip
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 
 

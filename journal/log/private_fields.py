@@ -48,6 +48,7 @@ PRIVATE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "plan.updated": ("note",),
     "context.compacted": ("summary",),
     "note.added": ("text",),
+    "blob.attached": ("content", "name"),
 }
 """By type. That of an error is the name of a class, and stays."""
 
