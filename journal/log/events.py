@@ -350,7 +350,7 @@ class ApprovalRequested(Event):
     call_id: Name | None = None
     risk: Name | None = None
     expires_at: Time | None = None
-    choices: Annotated[list[str] | None, s.ListOf(s.Name(), 1)] = None
+    choices: list[str] | None = None
     default: Annotated[Obj | None, s.DEFAULT] = None
 
 
@@ -365,7 +365,7 @@ class ApprovalResolved(Event):
     decision: Annotated[str, s.OneOf(DECISIONS)]
     args: Json = None
     note: str | None = None
-    choice: Name | None = None
+    choice: str | None = None
 
 
 @builtin

@@ -143,7 +143,7 @@ def next_event(rng: random.Random, state: RunState) -> Written:
             return (claim(epoch + 1), 0) if rng.random() < 0.95 else (e.RunCancelled("no"), 0)  # noqa: PLR2004
         case "waiting":
             if asked := sorted(state.approvals.open()):
-                return event(rng, e.ApprovalResolved, approval_id=rng.choice(asked)), 0
+                return _answered(rng, state, rng.choice(asked))
             return claim(epoch + 1, "manual"), 0
         case "scheduled_retry":
             return e.RunRequeued("retry_due"), 0
@@ -233,11 +233,13 @@ def _ask(rng: random.Random, state: RunState) -> Written:
 
 def _answer(rng: random.Random, state: RunState) -> Written | None:
     asked = sorted(state.approvals.open())
-    if not asked:
-        return None
-    over = state.approvals.known[asked[0]].expires_at is not None  # AT is over at any time at which this is appended
+    return _answered(rng, state, asked[0]) if asked else None
+
+
+def _answered(rng: random.Random, state: RunState, key: str) -> Written:
+    over = state.approvals.known[key].expires_at is not None  # AT is over at any time at which this is appended
     decision = "expired" if over else rng.choice(("approved", "rejected", "edited"))
-    return event(rng, e.ApprovalResolved, approval_id=asked[0], decision=decision), 0
+    return event(rng, e.ApprovalResolved, approval_id=key, decision=decision), 0
 
 
 def _signal(rng: random.Random, state: RunState) -> Written:
