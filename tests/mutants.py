@@ -1849,7 +1849,7 @@ PURGES: Final = (
         "pass",
         "purging",
     ),
-    Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a run that may go on is purged", "purging:plan", "_check_over(store, each)", "pass", "purging"),
     Mutant("a call that nobody has decided is purged", "_check_line", "not call.said", "False", "purging"),
     Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
     Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
@@ -1875,7 +1875,7 @@ PURGES: Final = (
     ),
     Mutant("an export of what is purged looks whole", "_exported", "if not body:", "if False:", "purging"),
     Mutant("a file makes a run look purged", "_Reading._row", "not body or event_type == PURGED", "False", "purging"),
-    Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
+    Mutant("an import brings a purged run back", "additions", "entry.run_id in gone", "False", "purging"),
 )
 
 MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES
