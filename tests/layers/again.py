@@ -75,5 +75,5 @@ def _ends(place: Path) -> list[str]:
     wrong = effects_wrong(workloads.effects(world), EXPECTED, output)
     if output is None:
         wrong.append(f"the last life told {told}")
-    found: list[str] = live(lambda tell: tell(wrong=audited(path))).told[0]["wrong"]
-    return wrong + found
+    faults: list[str] = live(lambda tell: tell(wrong=audited(path))).told[0]["wrong"]
+    return wrong + faults
