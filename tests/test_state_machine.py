@@ -11,6 +11,7 @@ the memory of the WAL's index, and opened elsewhere.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import shutil
 from contextlib import closing, suppress
@@ -115,6 +116,9 @@ class Family(RuleBasedStateMachine):
         run_id = self.run_of(which)
         self.but = ["ticks"]  # the one that wakes looks once more or less
         self.both(lambda lab: _live(lab, run_id, {tick: kind}))
+        now = max(next(lab.clock) for lab in self.labs)  # and at its clock
+        for lab in self.labs:
+            lab.clock = itertools.count(now)
 
     @rule(which=ANY, what=st.sampled_from(sorted(TOLD)), other=st.booleans())
     def tell(self, which: int, what: str, other: bool) -> None:
@@ -136,11 +140,15 @@ class Family(RuleBasedStateMachine):
         run_id = self.run_of(which)
 
         def end(lab: Lab) -> None:
-            lab.ends_for_good(
-                lambda: lab.journal.purge(run_id) if how == "purge" else lab.journal.erase(run_id, how != "erase")
-            )
+            try:
+                lab.journal.purge(run_id) if how == "purge" else lab.journal.erase(run_id, how != "erase")
+            finally:
+                self.labs[1].store.read_anew()  # the second journal has its own view
 
-        self.both(end, other=other)
+        def end_and_note(lab: Lab) -> None:
+            lab.ends_for_good(lambda: end(lab))
+
+        self.both(end_and_note, other=other)
 
     @rule(which=ANY)
     def give_up(self, which: int) -> None:
