@@ -124,7 +124,7 @@ class Runner:
         head = log.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        if head.status in TERMINAL or head.unowned:
+        if head.status in TERMINAL or head.unowned or log.store.imported(run_id) is not None:
             return None
         if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
@@ -426,7 +426,8 @@ class Runner:
             found = [awaited(run_id, state, wait, db=db) for wait in waits]
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
-        instead = ": nobody owns it; fork it, and run that" if status.unowned else ": it can't be run here"
+        foreign = status.unowned or self.log.store.imported(run_id) is not None
+        instead = ": nobody owns it; fork it, and run that" if foreign else ": it can't be run here"
         raise f.RunBusy(f"run {run_id} is {status.status}{instead}")
 
     # What others append.

@@ -1796,7 +1796,7 @@ ERASING: Final = (
         "False",
         "erasing",
     ),
-    Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
+    Mutant("a run that may go on is erased", "plan", "_check_over(reading, each, run_id)", "pass", "erasing"),
     Mutant(
         "checkpoints folded from an erased run stay",
         "overwrite",
@@ -1846,6 +1846,8 @@ CRASHES: Final = (
         KIT,
     ),
     Mutant("a child's children are left", "lived", "os.killpg(pid, signal.SIGKILL)", "pass", KIT),
+    Mutant("a retry more is a difference", "_comparable", "if not each.again", "", KIT),
+    Mutant("messages of an unknown shape are judged", "refusal", "not all(map(_known, messages))", "False", KIT),
     Mutant(
         "the cancel of a run is one of its asker",
         "Sender.attempt",
@@ -1865,7 +1867,7 @@ PURGES: Final = (
         "pass",
         "purging",
     ),
-    Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a run that may go on is purged", "purging:plan", "_check_over(store, each)", "pass", "purging"),
     Mutant("a call that nobody has decided is purged", "_check_line", "not call.said", "False", "purging"),
     Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
     Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
@@ -1891,7 +1893,24 @@ PURGES: Final = (
     ),
     Mutant("an export of what is purged looks whole", "_exported", "if not body:", "if False:", "purging"),
     Mutant("a file makes a run look purged", "_Reading._row", "not body or event_type == PURGED", "False", "purging"),
-    Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
+    Mutant(
+        "an imported run that hasn't ended stays",
+        "purging:_check_over",
+        "store.imported(head.run_id) is None",
+        "True",
+        "transfer",
+    ),
+    Mutant("an imported run that hasn't ended isn't erased", "_may_tell", "not scene.elsewhere()", "True", "transfer"),
+    Mutant("an imported run is tried again", "go_on", "log.store.imported(of) is not None", "False", "transfer"),
+    Mutant("an imported run is claimed", "Runner.claim", "log.store.imported(run_id) is not None", "False", "transfer"),
+    Mutant(
+        "an import adds to an erased run",
+        "additions",
+        'stored.secret("run", entry.run_id) == ERASED_KEY',
+        "False",
+        "transfer",
+    ),
+    Mutant("an import brings a purged run back", "additions", "entry.run_id in gone", "False", "purging"),
 )
 
 MEDIA: Final = (

@@ -44,14 +44,14 @@ def words(value: Any) -> Any:
 def story(lab: Lab) -> dict[str, list[Any]]:
     """The events of each run. The index of a step isn't compared where there are forks: the model's leaves a gap for a
     step that was open or had failed, while a fork begins behind the last completed step."""
-    forked = any(log[0].data["link"] == "fork" for log in lab.store.log.values())
+    forked = any(log[0].data.get("link") == "fork" for log in lab.store.log.values())
     return {run_id: [_line(event, forked) for event in log] for run_id, log in lab.store.log.items()}
 
 
 def _line(event: Any, forked: bool) -> Any:
     said = {name: event.data.get(name) or None for name in SAID.get(event.type, ()) if not (forked and name == "index")}
     if event.type == "run.waiting":
-        said["for"] = sorted(said["for"])
+        said["for"] = sorted(said["for"] or [])
     return [event.type, words(said)]
 
 
