@@ -120,19 +120,22 @@ class Journal(Logbook):
         run_id: str | None = None,
         input: Json = None,
         retry: bool = False,
+        wait_s: float = 0.0,
         **how: Unpack[RunOptions],
     ) -> Json:
         """Run an agent to its end, or go on where a run of this id was; return its output.
 
         If there is no such run, or it may go on, the agent is called. If it has completed, its output is returned. The
         id of the first run of a line stands for the newest one; with `retry` one that has failed or was cancelled is
-        gone on from. Raises InputDiffers, KindDiffers, RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what
-        left the agent; PlanChanged, StepDiverged, which no `except Exception` sees. `how` is what `enqueue` takes.
+        gone on from. A run that goes on at a time that hasn't come is RunNotDue; with `wait_s` this process sleeps until
+        then, for so many seconds in all. Raises InputDiffers, KindDiffers, RunFailed, RunCancelled, RunWaiting,
+        RunNotDue, RunBusy; what left the agent; PlanChanged, StepDiverged, which no `except Exception` sees. `how` is
+        what `enqueue` takes.
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
         run_id = begin(self, agent, run_id, input, retry=retry, **how)
-        return Runner(self).run(agent, run_id)
+        return Runner(self).run(agent, run_id, wait_s=wait_s)
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
         """Become the owner of a run; None if it may not go on. Raises RunBusy, RunNotDue, RunNotFound."""

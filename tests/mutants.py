@@ -1330,7 +1330,7 @@ OURS: Final = (
     Mutant(
         "a step ends while its calls are in flight",
         "StepControl.complete",
-        "yield from self.core.until(lambda: self.order.idle(entry) or entry.questions, None)\n"
+        "yield from self.core.until(lambda: self.order.idle(entry) or entry.awaited, None)\n"
         "yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())\n"
         "yield from self.core.until(lambda: self.order.idle(entry), None)",
         "yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())",
@@ -1345,9 +1345,9 @@ OURS: Final = (
     ),
     Mutant(
         "the run waits while a call is in flight",
-        "Caller.wait_for",
-        "core.state.answered(about) or self.order.idle(entry)",
-        "True",
+        "Waiter.wait_for",
+        "self._come(awaited) or self.order.idle(entry), left",
+        "True, left",
         TASKS,
     ),
     Mutant("a stop ends no wait", "Core.until", "lambda: self.stopped is not None or ready()", "ready", GAPS),

@@ -27,10 +27,11 @@ from .commands import Verb
 from .recorded_requests import alike
 from .requests import AskedRequest, copied
 from .sameness import known, same
-from .script import Entry, ScriptItem
+from .script import Awaiting, Entry, ScriptItem
 from .steps import StepControl
 from .tools import Names, call_key, looking
 from .verdict import LIVE, PERSON, Live, Nobody, Person, Verdict, judge
+from .waiter import Waiter
 
 Ask = tuple[Target, dict[str, Json]]
 
@@ -43,6 +44,7 @@ class Caller:
         self.order = steps.order
         self.steps = steps
         self.sender = sender
+        self.waiter = Waiter(steps.order)
         self.names = Names()  # of the tools that the run has called in this process
 
     def entry(self) -> Entry:
@@ -287,7 +289,7 @@ class Caller:
                 outcome = yield from self._made(entry, call_id, target, args, outcome)
             if outcome is not PERSON:
                 return outcome
-            yield from self.wait_for(entry, call_id, "question")
+            yield from self.waiter.wait_for(entry, Awaiting("question", call_id))
 
     def _made(
         self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], outcome: Live | Nobody
@@ -442,27 +444,9 @@ class Caller:
 
     # Waiting for a word.
 
-    def wait_for(self, entry: Entry, call_id: str, kind: str) -> Verb[None]:
-        """Let the run wait, once nothing else can go on: no call is in flight, and nobody was just told something."""
-        core, about = self.core, {"kind": kind, "id": call_id}
-        entry.questions.append(call_id)
-        core.driver.settle()
-        try:
-            yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), None)
-            if not core.state.answered(about):
-                open_ = [key for key in entry.questions if not core.state.answered({"kind": "question", "id": key})]
-                yield from self.wait(entry, [{"kind": self._kind(key), "id": key} for key in open_])
-        finally:
-            entry.questions.remove(call_id)
-
-    def _kind(self, key: str) -> str:
-        return "approval" if key in self.core.state.approvals.known else "question"
-
-    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
-        """Record the wait, and only then tell people. The lease goes back, the step stays open."""
-        yield from self.core.append(*before, e.RunWaiting(waits))
-        self.core.lineage.notify(waits)
-        self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
+    def wait(self, entry: Entry, waits: list[dict[str, Any]], *before: Event, due_at: str | None = None) -> Verb[None]:
+        """Let the run wait; it goes on at `due_at` (UTC text) though nothing has come."""
+        return self.waiter.wait(waits, *before, due_at=due_at)
 
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
         """Ask a person; return the approved args. Raises Rejected."""
@@ -485,7 +469,7 @@ class Caller:
                 yield from self.wait(entry, [{"kind": "approval", "id": call_id}], request)
             yield from core.append(request)
         if core.state.approvals.known[call_id].decision is None:
-            yield from self.wait_for(entry, call_id, "approval")
+            yield from self.waiter.wait_for(entry, Awaiting("approval", call_id))
         if (word := entry.word(call_id)) is not None:
             yield from self.order.turn(entry, word, call_id)
             self.order.tell(entry, word)

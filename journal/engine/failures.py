@@ -297,9 +297,17 @@ class RunWaiting(JournalError):
 
 
 class RunNotDue(JournalError):
-    """The run's next round isn't due yet."""
+    """The run goes on at a time that hasn't come: `due_at` (UTC text). `cause` says in words what it waits for."""
 
     code = "run_not_due"
+
+    def __init__(self, run_id: str, due_at: str, cause: str) -> None:
+        super().__init__(
+            f"run {run_id} goes on at {due_at}, not before: {cause}; run it again then, or have `run` wait (wait_s=)"
+        )
+        self.run_id = run_id
+        self.due_at = due_at
+        self.cause = cause
 
 
 class RunBusy(JournalError):

@@ -28,6 +28,14 @@ class ScriptItem(NamedTuple):
     nth: int
 
 
+class Awaiting(NamedTuple):
+    """What a task of a step waits for: `kind` and `id` as in run.waiting, and when it is due all the same (UTC text)."""
+
+    kind: str
+    id: str
+    due_at: str | None = None
+
+
 @dataclass(slots=True)
 class Entry:
     """An execution of a step's body. `asked` is what it asked for; `busy` is what of that is in flight or was returned.
@@ -60,7 +68,7 @@ class Entry:
     )
     held: set[str] = field(default_factory=set[str])
     tasks: Any = None  # that were made in it, on a loop
-    questions: list[str] = field(default_factory=list[str])
+    awaited: list[Awaiting] = field(default_factory=list[Awaiting])
 
     recorded: set[str] = field(default_factory=set[str])
     numbers: dict[str, int] = field(default_factory=dict[str, int])

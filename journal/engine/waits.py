@@ -39,6 +39,8 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
         why = f": {state.status.why}" if state.status.why else ""
         return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", [shell.command("resume", run_id, db=db)])
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
+    if kind == "timer":
+        return Awaited(kind, key, timer_words(state, wait), [])
     if question is not None:
         what = f"a yes or no to {shell.asked(repr(question.action), wait.get('args'))}"
         return Awaited(kind, key, what, shell.answers(run_id, key, db=db))
@@ -48,3 +50,17 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
     if kind == "signal":
         return Awaited(kind, key, f"the signal {key!r}", [shell.command("signal", run_id, key, db=db)])
     return Awaited(kind, key, f"{kind} {key}", [])
+
+
+def timer_words(state: RunState, wait: Mapping[str, Any]) -> str:
+    """Return what a wait for a time is about, in words."""
+    call = state.calls.known.get(str(wait["id"]))
+    if call is None:
+        return f"a time, {state.status.due_at}"
+    why = f" ({wait['reason']})" if wait.get("reason") else ""
+    return f"{call.tool}, whose attempt {call.attempt} failed{why}, to be tried again at {state.status.due_at}"
+
+
+def only_timers(state: RunState) -> bool:
+    """Return whether a run waits for nothing but times."""
+    return bool(state.status.waits) and all(wait["kind"] == "timer" for wait in state.status.waits)

@@ -192,6 +192,8 @@ then it goes on without."""
 told_turns: Final = 10
 """Turns of the loop between two ends that are told: whoever was told does first what he will do at once. A coroutine
 that hasn't begun after as many was not awaited."""
+wait_look_s: Final = 1.0
+"""Whoever runs a run and waits for it looks this often whether something has come before its time."""
 cancel_wait_s: float | None = 30.0
 """How long a cancel waits for what can't be cut; then it goes on without. None: until it has ended."""
 stamp_min_s: Final = 10**9
