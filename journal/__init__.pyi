@@ -22,6 +22,7 @@ from runjournal.engine.failures import RunWaiting as RunWaiting
 from runjournal.engine.failures import StepDiverged as StepDiverged
 from runjournal.engine.failures import StepFailed as StepFailed
 from runjournal.engine.failures import Transient as Transient
+from runjournal.engine.retry import Retry as Retry
 from runjournal.engine.tools import KEY as KEY
 from runjournal.engine.tools import Tool as Tool
 from runjournal.engine.tools import Tx as Tx

@@ -446,7 +446,12 @@ class ServedCaller(Caller):
 
 
 class UnaskingSender(Sender):
-    """Asks no hook: nothing outside is called."""
+    """Asks no hook, and waits for no time: nothing outside is called."""
+
+    def paused(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[bool]:
+        """Return False: what it comes to is what is looked for."""
+        yield from ()
+        return False
 
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
         return None

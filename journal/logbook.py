@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from runjournal.engine.retry import Retry, checked
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
@@ -42,6 +43,8 @@ class Place(NamedTuple):
     hash: str | None = None
 
 
+DEFAULT = Retry()
+"""How calls are tried again, as shipped."""
 START = Place()
 """Before the first event of a store."""
 
@@ -63,6 +66,8 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
+    retry: Retry
+    """How calls are tried again that failed for now, where they don't say so themselves."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -77,9 +82,11 @@ class Logbook:
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
+        retry: Retry | None = None,
     ) -> None:
         self.store = store
         self.store_requests = store_requests
+        self.retry = checked(retry, "Journal") or DEFAULT
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(
@@ -99,15 +106,18 @@ class Logbook:
         allow_unsafe: bool = False,
         private: bool = False,
         store_requests: bool = True,
+        retry: Retry | None = None,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
         makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
-        `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
+        `store_requests` the log holds short digests of what models are asked, and not the requests. `retry` says how
+        calls are tried again that failed for now and can't happen twice; without it, `Retry()` does. Raises
         StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
         `private`.
         """
+        checked(retry, "Journal.open")
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
             new_key()  # to fail here, and not at the first run
@@ -115,7 +125,9 @@ class Logbook:
             rebuild(store)
         if store.unscrubbed():
             store.scrub()
-        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests)
+        return cls(
+            store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests, retry=retry
+        )
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""

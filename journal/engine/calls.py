@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json
+from runjournal.log.clock import timestamp
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
 from runjournal.log.policies import REPEATABLE
@@ -21,7 +22,7 @@ from runjournal.projections.calls import Call
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
-from .attempts import LOST, Sender
+from .attempts import LOST, PAUSED, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .recorded_requests import alike
@@ -125,23 +126,39 @@ class Caller:
                     entry.shared[call_id] = []
                     shared.append(call_id)
                 outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
-            for call_id, (target, args, _) in wanted.items():
-                if isinstance(outcome := outcomes[call_id], Live | Nobody):
-                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))
+            yield from self._all_made(entry, wanted, outcomes)
         finally:
             for call_id in shared:
                 outcome = outcomes.get(call_id, LIVE)
-                if isinstance(outcome, Live | Person | Nobody):  # it came to nothing: who waits for it asks by himself
+                if isinstance(outcome, Live | Person | Nobody) or outcome is PAUSED:  # it came to nothing: who waits for it asks by himself
                     outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
                 self._share(entry, call_id, None if failure else outcome, failure)
-        if waits := [call_id for call_id, outcome in outcomes.items() if outcome is PERSON]:
-            yield from self.wait(entry, [{"kind": "question", "id": call_id} for call_id in waits])
         for call_id, outcome in outcomes.items():
             if isinstance(outcome, BaseException):
                 entry.busy.pop(call_id, None)
                 entry.numbers.clear()
         return [self._parsed_or_failure(wanted[call_id][0], outcomes[call_id]) for call_id in ids]
+
+    def _all_made(
+        self, entry: Entry, wanted: dict[str, tuple[Target, dict[str, Json], str]], outcomes: dict[str, Any]
+    ) -> Verb[None]:
+        """Make those of several calls that are to be made; wait, when nothing else can go on, for those that can't be.
+
+        What has come by then goes on.
+        """
+        while True:
+            for call_id, (target, args, _) in wanted.items():
+                if isinstance(outcome := outcomes[call_id], Live | Nobody):
+                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))
+            left = [key for key, outcome in outcomes.items() if outcome is PERSON or outcome is PAUSED]
+            if not left:
+                return
+            yield from self.waiter.wait_for(entry, *(self._awaiting(key, outcomes[key]) for key in left))
+            for call_id in left:
+                if outcomes[call_id] is PERSON or self.sender.due_at(call_id) is None:
+                    target, args, _ = wanted[call_id]
+                    outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
 
     def _caught(self, steps: Verb[Any]) -> Verb[Any]:
         try:
@@ -287,18 +304,36 @@ class Caller:
             outcome = yield from self.recorded(entry, call_id, target, args)
             if isinstance(outcome, Live | Nobody):
                 outcome = yield from self._made(entry, call_id, target, args, outcome)
-            if outcome is not PERSON:
+            if outcome is not PERSON and outcome is not PAUSED:
                 return outcome
-            yield from self.waiter.wait_for(entry, Awaiting("question", call_id))
+            yield from self._waited(entry, call_id, target, args, outcome)
+
+    def _waited(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], outcome: Any) -> Verb[None]:
+        """Wait for a person's word about a call, or until it may be sent again."""
+        try:
+            yield from self.waiter.wait_for(entry, self._awaiting(call_id, outcome))
+        except self.core.driver.cancellation:
+            if outcome is PAUSED:
+                yield from self.sender.give_up(entry, call_id, target, args)
+            raise
+
+    def _awaiting(self, call_id: str, outcome: Any) -> Awaiting:
+        if outcome is PERSON:
+            return Awaiting("question", call_id)
+        return Awaiting("timer", call_id, self.sender.due_at(call_id) or timestamp(self.core.lineage.clock.now()))
 
     def _made(
         self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], outcome: Live | Nobody
     ) -> Verb[Any]:
-        """Send a call, its intent directly before its body; return its value, or PERSON. Raises what the agent is told.
+        """Send a call, its intent directly before its body; return its value, PERSON or PAUSED.
+
+        Raises what the agent is told.
 
         One whose failure proves nothing is judged as after a crash, but that its hook was asked just now.
         """
         while outcome is LIVE:
+            if (yield from self.sender.paused(entry, call_id, target, args)):
+                return PAUSED
             started = yield from self.sender.start(entry, call_id, target, args)
             outcome = yield from self.sender.finish(entry, call_id, target, args, started)
             if outcome is LOST:

@@ -12,7 +12,7 @@ UNKNOWN = re.compile(r"[\w ]+ \(([^()\"]+)\) may have happened, and nobody knows
 SAID = {
     "run.queued": ("link", "again"),
     "run.requeued": ("mistake",),
-    "run.waiting": ("for",),
+    "run.waiting": ("for", "timers"),
     "run.completed": ("output",),
     "run.failed": ("cause", "left"),
     "step.started": ("id", "name", "kind", "index", "entry", "attempt"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from model.programs import OWN, POLICIES, Program
 
+PAUSES = {"busy": 600.0, "soon": 2.0}  # how long a service asks to be left alone
 COUNTS: Counter[str] = Counter()  # what was really tried
 CALL_EVENTS = ("tool.started", "tool.completed", "tool.failed", "tool.resolved")  # what they say is of one attempt
 
@@ -127,6 +128,8 @@ class Lab:
                 result = self.world.act(policy, key, result)
             if end in ("late", "lost"):
                 raise self.m.Transient(end)
+            if end in PAUSES:
+                raise self.asking(end)
             if end in ("never", "never but did"):
                 raise ValueError(end)
             if end in ("did not happen", "not sent"):
@@ -144,9 +147,17 @@ class Lab:
         self.world.act("model", question, None)
         if end == "late":
             raise self.m.Transient(end)
+        if end in PAUSES:
+            raise self.asking(end)
         if end == "never":
             raise ValueError(end)
         return end if end == "rejected" else f"answer {ends} to {question}"
+
+    def asking(self, end: str) -> Any:
+        """A failure whose service asks to be left alone for a while."""
+        error = self.m.Transient(end)
+        error.retry_after = PAUSES[end]
+        return error
 
     def look(self, args: Any, key: str) -> tuple[str, Any]:
         """The hook of keyed and unsafe tools: it sees the truth."""
@@ -340,7 +351,12 @@ class Lab:
 
     def people(self, run_id: str) -> None:
         state = self.store.state(run_id)
+        timers = self.store.log[run_id][-1].data.get("timers", []) if state.status == "waiting" else []
+        if timers:
+            self.world.now += PAUSES["busy"] + 1
         for id in list(state.waits) if state.status == "waiting" else []:
+            if id in timers:
+                continue
             if id not in state.approvals:
                 self.say(run_id, id)
             elif state.approvals[id]["decision"] is None:

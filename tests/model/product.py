@@ -33,6 +33,7 @@ from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.driver import Driver
 from runjournal.engine.parts import RunParts
 from runjournal.engine.requests import request_hash
+from runjournal.engine.retry import Retry
 from runjournal.engine.tools import Tool as ProductTool
 from runjournal.engine.tools import bound_to, call_key
 from runjournal.journal import Journal as Product_
@@ -96,6 +97,9 @@ class WorldClock(FakeClock):
     def boottime_s(self) -> float:
         return 0.0
 
+    def sleep(self, seconds: float) -> None:
+        self.world.now += seconds
+
 
 class RewindStore(MemoryStore):
     """A store in memory whose power can be cut: what came after the last durable commit is gone."""
@@ -142,7 +146,9 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
             return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
             stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
-            return {"for": [wait["id"] for wait in event.for_]} | ({"stands": stands.pop()} if stands else {})
+            timers = [wait["id"] for wait in event.for_ if wait["kind"] == "timer"]
+            told = {"for": [wait["id"] for wait in event.for_], "timers": timers}
+            return told | ({"stands": stands.pop()} if stands else {})
         case e.RunCompleted():
             return {"output": event.output}
         case e.RunFailed():
@@ -290,6 +296,10 @@ class State:
     @property
     def waits(self) -> list[str]:
         return [wait["id"] for wait in self.product.status.waits]
+
+    @property
+    def due(self) -> str | None:
+        return self.product.status.due_at
 
     @property
     def stands(self) -> str:
@@ -566,7 +576,8 @@ class Journal:
         self.boot()
 
     def boot(self) -> None:
-        self.log = Ticking(self.store.inner, by="lab", process=process(0))
+        retry = Retry(attempts=reference_model.TRIES, first_s=0)
+        self.log = Ticking(self.store.inner, by="lab", process=process(0), retry=retry)
         self.log.world = self.store.world
         tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
         self.runner = self.Runner(self.log, tools, patience=self.patience)
@@ -597,14 +608,14 @@ class Journal:
         if head is None:
             self.start(run_id)
         elif head.status == "scheduled_retry":
-            self.store.clock.sleep(10)
+            self.store.clock.elapsed_s += 10
         pid = FIRST_PID + len(OWNERS)
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
         self.log.ownership.process = process(pid, self.store.world.boots)
         left: list[BaseException] = []
         try:
             self.call(agent, run_id, left)
-        except (f.RunFailed, f.RunCancelled, f.RunWaiting):
+        except (f.RunFailed, f.RunCancelled, f.RunWaiting, f.RunNotDue):
             pass
         except f.Mistake:
             raise

@@ -40,8 +40,8 @@ def ops() -> st.SearchStrategy[Any]:
     )
 
 
-ENDS = ["ok", "ok", "late", "lost", "never", "never but did", "did not happen", "not sent"]
-ANSWERS = ["ok", "rejected", "late", "never"]
+ENDS = ["ok", "ok", "late", "lost", "never", "never but did", "did not happen", "not sent", "busy", "soon"]
+ANSWERS = ["ok", "rejected", "late", "never", "busy", "soon"]
 FIND = st.sampled_from([False, True, "some"])  # which keys a hook knows of
 NATURES = st.dictionaries(
     st.tuples(st.sampled_from(POLICIES), st.sampled_from([1, 2, 3, 11, 12])),
@@ -104,6 +104,11 @@ SAMPLES = {
         ("a", [("count", "a"), ("tool", "keyed", 1, CALL)], "raise"),
         ("b", [("tool", "idempotent", 2, CALL), ("say", "b"), ("tool", "unsafe", 1, CALL)], "raise"),
     ], {("keyed", 1): ["lost"] * 3, ("idempotent", 2): ["late"], ("unsafe", 1): ["not sent"] * 3}),
+    "outage": Program("line", [
+        ("a", [("model", "q1", False, CALL), ("tool", "keyed", 1, CALL), ("say", "a"), ("model", "q2", False, CALL),
+               ("parallel", [("idempotent", 1), ("keyed", 2)], AGAIN), ("tool", "unsafe", 1, AGAIN)], "again"),
+    ], {("model", "q2"): ["busy", "soon"], ("keyed", 1): ["soon", "busy"], ("idempotent", 1): ["busy"],
+        ("keyed", 2): ["busy", "late"]}),
 }  # fmt: skip
 
 BLIND = {"tool", "parallel", "plan", "boom"}  # what doesn't look at the context
