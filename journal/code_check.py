@@ -453,6 +453,10 @@ class UnaskingSender(Sender):
         yield from ()
         return False
 
+    def slept(self, seconds: float) -> Verb[None]:
+        """Don't sleep."""
+        yield from ()
+
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
         return None
 

@@ -66,7 +66,7 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
-    retry: Retry
+    call_retry: Retry
     """How calls are tried again that failed for now, where they don't say so themselves."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
@@ -86,7 +86,7 @@ class Logbook:
     ) -> None:
         self.store = store
         self.store_requests = store_requests
-        self.retry = checked(retry, "Journal") or DEFAULT
+        self.call_retry = checked(retry, "Journal") or DEFAULT
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(
@@ -126,7 +126,13 @@ class Logbook:
         if store.unscrubbed():
             store.scrub()
         return cls(
-            store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests, retry=retry
+            store,
+            by=by,
+            checkpoints=checkpoints,
+            owned=True,
+            private=private,
+            store_requests=store_requests,
+            retry=retry,
         )
 
     def close(self) -> None:

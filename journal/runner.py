@@ -294,7 +294,7 @@ class Runner:
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
-        caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.retry))
+        caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         return RunParts(caller, store_requests=self.log.store_requests)
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:

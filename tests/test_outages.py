@@ -31,7 +31,7 @@ class Busy(Exception):
 
 
 class Service:
-    """A service that is out for so many seconds, by a fake clock; `after` is what it asks of whoever comes too early."""
+    """A service that is out for so many seconds; `after` is what it asks of whoever comes too early."""
 
     def __init__(self, clock: FakeClock, out_s: float, after: Callable[[int], Any] = lambda _: None) -> None:
         self.clock, self.after = clock, after
@@ -77,7 +77,7 @@ def test_ten_minutes_of_outage_end_no_run(journal: Journal, clock: FakeClock) ->
     def agent(run: Run) -> Any:
         with run.step("work"):
             first = run.model("m", "one", before)
-            return [first, run.model("m", "two", out)] if False else run.model("m", ["two", first], out)
+            return run.model("m", ["two", first], out)
 
     assert {"answer": ["two", {"answer": "one"}]} == through(journal, agent)
     assert len(out.asked) <= 12

@@ -15,8 +15,8 @@ from runjournal.log import events as e
 from runjournal.log import failpoint
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
-from runjournal.log.errors import CallEnded, StoreError, StoreUnavailable, TooLarge
 from runjournal.log.clock import parse_timestamp
+from runjournal.log.errors import CallEnded, StoreError, StoreUnavailable, TooLarge
 from runjournal.log.limits import pause_s_max, record_waits_s
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.log.store import Transaction
@@ -154,14 +154,21 @@ class Sender:
         left_s = 0.0 if call is None else self._left_s(call)
         if left_s <= 0 or left_s > pause_s_max:
             return left_s > 0
-        sleep = partial(self.core.lineage.clock.sleep, left_s)
+        try:
+            yield from self.slept(left_s)
+        except self.core.driver.cancellation:
+            yield from self.give_up(entry, call_id, target, args)
+            raise
+        return False
+
+    def slept(self, seconds: float) -> Verb[None]:
+        """Sleep in this process, with the lease held. Raises the cancel of the asker."""
+        sleep = partial(self.core.lineage.clock.sleep, seconds)
         ended: Ended = yield Invoke(sleep, cuttable=True, timeout_s=None, late=_nothing)
         if ended.error is not None:
             raise ended.error
         if ended.cancelled is not None:
-            yield from self.give_up(entry, call_id, target, args)
             raise ended.cancelled
-        return False
 
     def give_up(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[None]:
         """Record that the asker of a call was cancelled between two attempts: that is what it was told."""

@@ -130,7 +130,9 @@ class Caller:
         finally:
             for call_id in shared:
                 outcome = outcomes.get(call_id, LIVE)
-                if isinstance(outcome, Live | Person | Nobody) or outcome is PAUSED:  # it came to nothing: who waits for it asks by himself
+                if (
+                    isinstance(outcome, Live | Person | Nobody) or outcome is PAUSED
+                ):  # it came to nothing: who waits for it asks by himself
                     outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
                 self._share(entry, call_id, None if failure else outcome, failure)

@@ -16,6 +16,7 @@ from .commands import Verb
 from .core import Core
 from .driver import finished
 from .requests import AskedRequests
+from .timers import Timers
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ class RunParts:
         self.core = caller.core
         self.steps = caller.steps
         self.caller = caller
+        self.timers = Timers(caller)
         self.lent = LentValues()
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self._read = ReadMessages(self.core)

@@ -24,7 +24,6 @@ from runjournal.log.limits import (
     retry_longest_s,
     retry_within_s,
 )
-
 from runjournal.projections.calls import Call
 
 from .failures import leaves, said
@@ -83,9 +82,7 @@ class NextTry(NamedTuple):
     retry_at: str | None
 
 
-def next_try(  # noqa: PLR0917 - one failure, and when
-    retry: Retry, call_id: str, call: Call, error: BaseException, now: datetime, *, refused: bool
-) -> NextTry:
+def next_try(retry: Retry, call_id: str, call: Call, error: BaseException, now: datetime, *, refused: bool) -> NextTry:
     """Return what becomes of a call that may be tried again; `call` is as it was before the failure.
 
     `refused`: it is a model's answer that was of no use, and was paid for: another one is asked for at once, and not

@@ -29,7 +29,7 @@ class ScriptItem(NamedTuple):
 
 
 class Awaiting(NamedTuple):
-    """What a task of a step waits for: `kind` and `id` as in run.waiting, and when it is due all the same (UTC text)."""
+    """What a task of a step waits for: `kind` and `id` as in run.waiting; `due_at`: when it is over all the same."""
 
     kind: str
     id: str
@@ -140,6 +140,8 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
                 _ask(script, needed, ends, at, event.call_id)
             case e.ApprovalRequested():
                 _ask(script, needed, ends, at, event.approval_id)
+            case e.TimerSet():
+                _ask(script, needed, ends, at, event.timer_id)
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed():
                 if getattr(event, "again", False) or getattr(event, "lost", False):
                     continue
@@ -154,6 +156,11 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
             case e.ApprovalResolved():
                 if needed[event.approval_id]:
                     script.append(ScriptItem(at, "tell", event.approval_id, 0))
+            case e.TimerFired():
+                script.append(ScriptItem(at, "tell", event.timer_id, 0))
+            case e.SignalTaken(wait_id=str(wait_id)):
+                _ask(script, needed, ends, at - 1, wait_id)
+                script.append(ScriptItem(at, "tell", wait_id, 0))
             case e.ToolResolved(outcome="happened"):
                 if needed[event.call_id]:
                     script.append(ScriptItem(at, "tell", event.call_id, 0))

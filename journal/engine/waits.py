@@ -48,17 +48,19 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
         what = f"whether {shell.asked(call.tool, wait.get('args'))} happened, sent {call.started_at}"
         return Awaited(kind, key, what, shell.resolutions(run_id, key, db=db), MENDS)
     if kind == "signal":
-        return Awaited(kind, key, f"the signal {key!r}", [shell.command("signal", run_id, key, db=db)])
+        until = f", until {state.status.due_at}" if state.status.due_at else ""
+        return Awaited(kind, key, f"the signal {key!r}{until}", [shell.command("signal", run_id, key, db=db)])
     return Awaited(kind, key, f"{kind} {key}", [])
 
 
 def timer_words(state: RunState, wait: Mapping[str, Any]) -> str:
     """Return what a wait for a time is about, in words."""
-    call = state.calls.known.get(str(wait["id"]))
+    key = str(wait["id"])
+    call, sleeps = state.calls.known.get(key), state.steps.open.timers if state.steps.open else {}
     if call is None:
-        return f"a time, {state.status.due_at}"
+        return f"a sleep, until {sleeps[key][0]}" if key in sleeps else f"a time, {state.status.due_at}"
     why = f" ({wait['reason']})" if wait.get("reason") else ""
-    return f"{call.tool}, whose attempt {call.attempt} failed{why}, to be tried again at {state.status.due_at}"
+    return f"{call.tool}, whose attempt {call.attempt} failed{why}, to be tried again at {call.retry_at}"
 
 
 def only_timers(state: RunState) -> bool:

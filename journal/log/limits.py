@@ -206,6 +206,8 @@ then it goes on without."""
 told_turns: Final = 10
 """Turns of the loop between two ends that are told: whoever was told does first what he will do at once. A coroutine
 that hasn't begun after as many was not awaited."""
+sleep_s_max: Final = 10 * 366 * 86400.0
+"""A sleep, and a wait for a signal with a bound; a longer one is refused."""
 wait_look_s: Final = 1.0
 """Whoever runs a run and waits for it looks this often whether something has come before its time."""
 cancel_wait_s: float | None = 30.0

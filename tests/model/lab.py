@@ -211,6 +211,10 @@ class Lab:
                         run.message("tool", self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
                 case ("signals",):
                     run.message("user", run.signals())
+                case "sleep", seconds:
+                    run.sleep(for_s=seconds)
+                case "wait", seconds:
+                    run.message("user", str(run.wait_signal("lab", seconds)))
                 case "coin", heads, tails:
                     self.body(run, [tails if next(self.coins) else heads])
 
@@ -351,11 +355,12 @@ class Lab:
 
     def people(self, run_id: str) -> None:
         state = self.store.state(run_id)
-        timers = self.store.log[run_id][-1].data.get("timers", []) if state.status == "waiting" else []
-        if timers:
+        data = next((event.data for event in reversed(self.store.log[run_id]) if event.type == "run.waiting"), {})
+        timed = [*data.get("timers", []), *data.get("signals", [])]
+        if state.status == "waiting" and data.get("due"):
             self.world.now += PAUSES["busy"] + 1
         for id in list(state.waits) if state.status == "waiting" else []:
-            if id in timers:
+            if id in timed:
                 continue
             if id not in state.approvals:
                 self.say(run_id, id)
@@ -540,6 +545,10 @@ class AsyncLab(Lab):
                         run.message("tool", await self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
                 case ("signals",):
                     run.message("user", await run.signals())
+                case "sleep", seconds:
+                    await run.sleep(for_s=seconds)
+                case "wait", seconds:
+                    run.message("user", str(await run.wait_signal("lab", seconds)))
                 case "coin", heads, tails:
                     await self.body(run, [tails if next(self.coins) else heads])
 

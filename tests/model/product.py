@@ -147,7 +147,9 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.RunWaiting():
             stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
             timers = [wait["id"] for wait in event.for_ if wait["kind"] == "timer"]
-            told = {"for": [wait["id"] for wait in event.for_], "timers": timers}
+            signals = [wait["id"] for wait in event.for_ if wait["kind"] == "signal"]
+            told = {"for": [wait["id"] for wait in event.for_], "timers": timers, "signals": signals}
+            told["due"] = event.due_at
             return told | ({"stands": stands.pop()} if stands else {})
         case e.RunCompleted():
             return {"output": event.output}
@@ -174,7 +176,9 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.PlanSet():
             task = event.tasks[-1]
             return {"task_id": task["id"], "status": task["status"]}
-        case e.SignalTaken() | e.RunCancelled() | e.RunCancelRequested():
+        case e.SignalTaken():
+            return {"wait_id": event.wait_id, "took": bool(event.wait_id and event.signal_ids)}
+        case e.RunCancelled() | e.RunCancelRequested():
             return {}
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
@@ -576,7 +580,7 @@ class Journal:
         self.boot()
 
     def boot(self) -> None:
-        retry = Retry(attempts=reference_model.TRIES, first_s=0)
+        retry = Retry(attempts=reference_model.TRIES, first_s=0, within_s=1e9)
         self.log = Ticking(self.store.inner, by="lab", process=process(0), retry=retry)
         self.log.world = self.store.world
         tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
@@ -716,7 +720,7 @@ class RunView:
         self.product = run
         self.journal = journal
         self.id = run.id
-        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
+        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask", "sleep", "wait_signal"):
             setattr(self, name, getattr(run, name))
 
     @property

@@ -37,6 +37,7 @@ def ops() -> st.SearchStrategy[Any]:
         st.tuples(st.just("tool"), tool, x, how),
         st.tuples(st.just("parallel"), st.lists(st.tuples(tool, st.integers(1, 2)), min_size=2, max_size=3), how),
         st.tuples(st.just("ask"), st.sampled_from(["ok?", "go?"]), policy, x, how),
+        st.tuples(st.sampled_from(["sleep", "wait"]), st.sampled_from([0, 2, 600])),
     )
 
 
@@ -104,6 +105,10 @@ SAMPLES = {
         ("a", [("count", "a"), ("tool", "keyed", 1, CALL)], "raise"),
         ("b", [("tool", "idempotent", 2, CALL), ("say", "b"), ("tool", "unsafe", 1, CALL)], "raise"),
     ], {("keyed", 1): ["lost"] * 3, ("idempotent", 2): ["late"], ("unsafe", 1): ["not sent"] * 3}),
+    "times": Program("loop", [
+        ("a", [("tool", "unsafe", 1, CALL), ("sleep", 600), ("model", "q1", False, CALL), ("sleep", 2),
+               ("wait", 600), ("tool", "keyed", 1, CALL), ("boom", 1), ("sleep", 600)], "again"),
+    ]),
     "outage": Program("line", [
         ("a", [("model", "q1", False, CALL), ("tool", "keyed", 1, CALL), ("say", "a"), ("model", "q2", False, CALL),
                ("parallel", [("idempotent", 1), ("keyed", 2)], AGAIN), ("tool", "unsafe", 1, AGAIN)], "again"),
