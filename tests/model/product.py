@@ -663,7 +663,8 @@ class Journal:
     def signal(self, run_id: str, payload: Any) -> None:
         try:
             self.log.signal(run_id, "lab", payload)
-        except RunNotFound as error:
+        except RunNotFound as error:  # it looked, and tried no append: in the model that is one
+            self.log.tick("before signal.received")
             raise AppendRefused(str(error)) from error
 
     def resume(self, run_id: str, recorded: bool = False) -> None:
