@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
 from runjournal import AsyncJournal, AsyncRun, CallFailed, Journal, Retry, Run, RunNotDue, tool
-from runjournal.engine.failures import Transient
+from runjournal.engine.failures import Transient, is_transient
 from runjournal.engine.retry import asked_pause_s
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock, parse_timestamp
@@ -321,3 +322,21 @@ def test_a_retry_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
         Retry(**wrong)
     with pytest.raises(InvalidArgument, match="expected a Retry"):
         Journal.open("memory:", retry=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "expected"),
+    [
+        ("httpx._exceptions", "NetworkError", True),
+        ("openai", "APIConnectionError", True),
+        ("requests.exceptions", "Timeout", True),
+        ("httpx", "InvalidURL", False),
+        ("mine", "NetworkError", False),
+    ],
+)
+def test_a_lost_connection_of_a_known_client_is_transient(package: str, name: str, expected: bool) -> None:
+    """What derives from its class is, too; the name alone says nothing, and a status decides where there is one."""
+    base = type(name, (Exception,), {"__module__": package})
+    assert expected == is_transient(type("Derived", (base,), {"__module__": "elsewhere"})("no"))
+    assert is_transient(URLError(ConnectionResetError("reset")))
+    assert not is_transient(URLError("unknown url type"))
