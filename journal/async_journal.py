@@ -21,8 +21,9 @@ from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
 from .patience import Patience, slept
-from .runner import Claim, Runner, agent_path, code_version
+from .runner import WAITS, Claim, Runner, agent_path, code_version
 from .tasks import in_thread, over
+from .telling import tell, tell_all
 
 T = TypeVar("T")
 
@@ -71,6 +72,8 @@ class AsyncJournal(Journal):
                 except (Exception, f.Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
                     found[run_id] = error
 
+        if self.on_waiting:
+            await in_thread(partial(tell_all, self))
         async with asyncio.TaskGroup() as group:
             for run_id, kind in unfinished(self, agents):
                 group.create_task(go_on(run_id, agents[kind]))
@@ -94,7 +97,9 @@ class AsyncRunner(Runner):
             try:
                 return await self._run_async(agent, run_id, tried, only_new=only_new)
             except BaseException as error:
-                if not isinstance(error, Exception | f.Stop):
+                if isinstance(error, WAITS) and self.log.on_waiting:
+                    await in_thread(partial(tell, self.log, run_id))
+                elif not isinstance(error, Exception | f.Stop):
                     self.let_go(tried)
                 pause_s = patience.pause_s(error)
                 if pause_s is None:

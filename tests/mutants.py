@@ -14,7 +14,7 @@ from mutating import Mutant
 
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
-LET_GO = "let_go"
+LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
@@ -121,11 +121,8 @@ TWINS: Final = (
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n"
-        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
-        "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
-        "    outcome = LIVE\n"
-        "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
+        "wanted = dict(zip(ids, asks, strict=True))",
+        "wanted = {key if ids.index(key) == n else key + '+': asks[n] for n, key in enumerate(ids)}",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
@@ -140,7 +137,7 @@ TWINS: Final = (
         "each and each[1] != digest",
     ),
     Mutant("a key in flight isn't looked at", "known", "entry.busy.get(call_id),", ""),
-    Mutant("a question has the name of a step", "Context._ask", 'f"ask {action}"', "action"),
+    Mutant("a question has the name of a step", "Context._ask", "question.what", "question.action"),
     # What a recorded call gives back.
     Mutant(
         "a recorded failure is not told again",
@@ -357,7 +354,7 @@ TWINS: Final = (
     Mutant("an agent is called before a person has spoken", "Runner.triage", 'verdict == "ask"', "False", VERDICT),
     Mutant(
         "calls that are asked for together are begun together",
-        "Caller.parallel",
+        "Caller._all_made",
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
         "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
@@ -473,8 +470,8 @@ TWINS: Final = (
     ),
     Mutant(
         "a question with a clock is asked for ever",
-        "Caller.ask",
-        'yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)',
+        "Asker.ask_all",
+        'yield from self.order.nothing_left_out(entry, f"{question.what} was asked anew", key, calls=False)',
         "pass",
     ),
     Mutant(
@@ -557,7 +554,7 @@ TWINS: Final = (
     Mutant(
         "a step takes signals that it didn't look at",
         "RunState.on_step_completed",
-        "step.took or ()",
+        "step.taken",
         "[signal[1] for signal in self.inbox.arrived(step.since)]",
     ),
     Mutant(
@@ -617,6 +614,22 @@ TWINS: Final = (
         '(kind == "step.started" or (cancel == "now" and kind in CALL_STARTS))',
         'kind == "step.started"',
     ),
+    Mutant("an answer comes after its time", "_check_in_time", 'over and event.decision != "expired"', "False"),
+    Mutant("a time is over before it is", "_check_in_time", 'event.decision == "expired" and not over', "False"),
+    Mutant("a time that is over wakes nobody", "Waiter.wait", "min(filter(None, times), default=None)", "None"),
+    Mutant(
+        "a question's time is never over",
+        "Asker._answered",
+        "known.expires_at <= timestamp(core.lineage.clock.now())",
+        "False",
+    ),
+    Mutant("nobody's answer is always a no", "Asker._outcome", "not (yes or by_default)", "not yes"),
+    Mutant(
+        "several questions are asked one by one",
+        "Asker.ask_all",
+        'yield from self.caller.wait(entry, [{"kind": "approval", "id": key} for key in open_], *new)',
+        'yield from self.caller.wait(entry, [{"kind": "approval", "id": keys[0]}], new[0])',
+    ),
     Mutant("an answer is taken twice", "_check_facts", "not facts.question_open(event.approval_id)", "False"),
     Mutant("a word before the wait is slept through", "_WAKING", '"run.waiting",', ""),
     Mutant("recoveries are not counted", "Status.on_requeued", "self.stuck += 1", ""),
@@ -656,8 +669,40 @@ OURS: Final = (
         "",
     ),
     Mutant("a failure that isn't transient is tried again", "Sender._failed", "transient and", ""),
-    Mutant("an ask tries for ever", "Sender._failed", "call.tries + 1 < tries_max", "True"),
-    Mutant("an ask tries once more", "Sender._failed", "call.tries + 1 < tries_max", "call.tries < tries_max"),
+    Mutant("an ask tries for ever", "next_try", "tried < retry.attempts", "True"),
+    Mutant("an ask tries once more", "next_try", "tried < retry.attempts", "tried <= retry.attempts"),
+    # Times.
+    Mutant("a call is sent before its time", "Sender.paused", "return left_s > 0", "return False"),
+    Mutant("the next process forgets a pause", "Calls.on_ended", "call.retry_at = event.retry_at", "pass"),
+    Mutant("a long pause is slept in the process", "Sender.paused", "left_s > pause_s_max", "False"),
+    Mutant("a service is asked before it wants to be", "next_try", "asked_s or 0.0", "0.0", OUTAGES),
+    Mutant("a call is tried beyond its time", "next_try", "since_s + pause_s <= retry.within_s", "True", OUTAGES),
+    Mutant("a useless answer is an outage", "next_try", "if refused:", "if False:", OUTAGES),
+    Mutant("who asks next doesn't wait", "next_try", "if again or asked_s is not None else None", "if again else None"),
+    Mutant("a call may have only short pauses", "Retry.pause_s", "(drawn + attempt * _GOLDEN) % 1", "drawn", OUTAGES),
+    Mutant("pauses don't grow", "Retry.pause_s", "min(most * self.factor, self.longest_s)", "most", OUTAGES),
+    Mutant(
+        "any client is one that is known", "unreached", 'str(each.__module__).partition(".")[0]', '"httpx"', OUTAGES
+    ),
+    Mutant("a sleep begins anew in each process", "Timers._known", "opened is None", "True"),
+    Mutant("a short sleep gives the run back", "Timers._until", "left_s > pause_s_max", "left_s > 0"),
+    Mutant("a wait takes a signal that is taken", "Timers._oldest", "and key not in taken", ""),
+    Mutant(
+        "a wait that has timed out finds its signal later",
+        "Steps.on_signal_taken",
+        'self.open.waited[event.wait_id] = next(iter(event.signal_ids), "")',
+        "self.open.waited.update({event.wait_id: each for each in event.signal_ids})",
+    ),
+    Mutant("the inbox has what was waited for", "Context._signals", "if signal[1] not in waited", "", SLEEPS),
+    Mutant("a signal comes twice under its id", "receive", "raise _IsThere", "break", SLEEPS),
+    Mutant(
+        "a signal changes under its id",
+        "receive",
+        "(there.name, plain(folding.filled(log.store, there.payload))) != (signal.name, signal.payload)",
+        "False",
+        SLEEPS,
+    ),
+    Mutant("a run is waited for beyond what was said", "Patience.pause_s", "due > self._until", "False", "due"),
     Mutant(
         "a key that today's tool drops is relied on",
         "judge",
@@ -778,15 +823,20 @@ OURS: Final = (
     ),
     Mutant("seconds since 1970 are no clock", "Clocks.shape", NUMBER, "value"),
     Mutant("each number of a request is a clock", "Clocks.shape", NUMBER, "0"),
-    Mutant("a question has the key of a tool", "Caller.ask", 'f"ask {action}"', "action"),
+    Mutant(
+        "a question has the key of a tool",
+        "Asker._key",
+        "self.caller.free_id(entry, question.what, question.args)",
+        "self.caller.free_id(entry, question.action, question.args)",
+    ),
     Mutant(
         "an asyncio question has the name of a step",
         "Context._ask",
-        'f"ask {action}"',
-        f'(action if {ON_A_LOOP} else f"ask {{action}}")',
+        "question.what",
+        f"(question.action if {ON_A_LOOP} else question.what)",
         GAPS,
     ),
-    Mutant("a no is a yes", "Caller._answer", 'answer.decision not in ("approved", "edited")', "False"),
+    Mutant("a no is a yes", "Asker._outcome", "not (yes or by_default)", "False"),
     Mutant(
         "a result that can't be stored is told of nowhere",
         "ToolTarget.completed",
@@ -858,7 +908,7 @@ OURS: Final = (
     ),
     Mutant("a check lets another call pass", "Watcher._live", "shown.end is None", "True", CHECK),
     Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
-    Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
+    Mutant("edited arguments are dropped", "Asker._outcome", "args if edited is None else edited", "args"),
     Mutant(
         "a word about an unknown outcome in a failed call is lost",
         "call_failure",
@@ -1107,7 +1157,7 @@ OURS: Final = (
     Mutant(
         "a waiting run is run before anything has come",
         "Runner.claim",
-        "state.status.woken or head.cancel_requested",
+        "state.status.woken or due or head.cancel_requested",
         "True",
     ),
     Mutant("a cancel is beaten by a resume", "Runner.claim", "if head.cancel_requested:", "if False:"),
@@ -1143,7 +1193,7 @@ OURS: Final = (
     Mutant(
         "a round is begun before it is due",
         "Runner.claim",
-        "head.due_at is not None and head.due_at > timestamp(clock.now())",
+        "head.due_at is not None and not due",
         "False",
         GAPS,
     ),
@@ -1878,4 +1928,20 @@ PURGES: Final = (
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES
+MEDIA: Final = (
+    Mutant("a body doesn't say which bytes it refers to", "draft", "MARK in text", "False", "media"),
+    Mutant(
+        "bytes are told by a look, not by their reference",
+        "opened",
+        'ref.get("private")',
+        "body[:1] == b'\\0'",
+        "media",
+    ),
+    Mutant("bytes are believed", "opened", "hashlib.sha256(body).hexdigest() != digest", "False", "media"),
+    Mutant("what looks alike is a reference", "is_reference", "checked(value)", "pass", "media"),
+    Mutant("bytes are read as JSON", "filled_record", "f.name != record.event.RAW", "True", "media"),
+    Mutant("a purge sees no references", "may_name", """b'"names"' in body""", "False", "media"),
+    Mutant("an audit sees no references", "_Pass._check_blobs", "blob_names.names(body)", "()", "media"),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA

@@ -342,4 +342,4 @@ def test_a_sleep_and_a_pause_are_explained(journal: Journal, clock: FakeClock) -
     stands = standing(stand_of(journal, journal.head("r")))
     assert ("timer", True) == (stands.word, "it waits for a sleep, until 2026" in stands.why)
     clock.sleep(HOUR)
-    assert "timed" == standing(stand_of(journal, journal.head("r"))).word
+    assert "overdue" == standing(stand_of(journal, journal.head("r"))).word

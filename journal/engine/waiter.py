@@ -70,7 +70,12 @@ class Waiter:
         yield from self.wait(waits, due_at=min(dues) if dues else None)
 
     def wait(self, waits: list[dict[str, Any]], *before: Event, due_at: str | None = None) -> Verb[None]:
-        """Record the wait, and only then tell people. The lease goes back, the step stays open."""
-        yield from self.core.append(*before, e.RunWaiting(waits, due_at))
-        self.core.lineage.notify(waits)
+        """Record the wait; people are told behind it. The lease goes back, the step stays open.
+
+        It is over at `due_at` (UTC text), or when the time of its first question is, though nothing has come.
+        """
+        known = self.core.state.approvals.known
+        times = [due_at, *(known[wait["id"]].expires_at for wait in waits if wait["id"] in known)]
+        times += [event.expires_at for event in before if isinstance(event, e.ApprovalRequested)]
+        yield from self.core.append(*before, e.RunWaiting(waits, min(filter(None, times), default=None)))
         self.core.halt(f.Suspend(", ".join(str(wait["id"]) for wait in waits)))

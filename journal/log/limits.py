@@ -200,6 +200,8 @@ pause_s_max: Final = 5.0
 """A pause within a call, or a sleep, that is longer gives the run back; a shorter one is slept in its process."""
 record_waits_s: Final = (0.1, 0.5, 2.0)
 """Between tries to tell the log of an outcome; when the last has failed, the store's error reaches the agent."""
+hook_s: Final = 30.0
+"""How long a command may take that tells people that a run waits."""
 left_out_wait_s: Final = 30.0
 """How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one;
 then it goes on without."""

@@ -202,7 +202,7 @@ class Lab:
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = run.ask(question, args={"x": x})
+                        args = run.ask(question, args={"x": x}, **lasts(x))
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise
@@ -357,7 +357,7 @@ class Lab:
         state = self.store.state(run_id)
         data = next((event.data for event in reversed(self.store.log[run_id]) if event.type == "run.waiting"), {})
         timed = [*data.get("timers", []), *data.get("signals", [])]
-        if state.status == "waiting" and data.get("due"):
+        if state.status == "waiting" and timed and data.get("due"):
             self.world.now += PAUSES["busy"] + 1
         for id in list(state.waits) if state.status == "waiting" else []:
             if id in timed:
@@ -467,6 +467,11 @@ def request(run: Any, lab: Lab, tool: str, x: int = 1) -> tuple[Any, Any]:
     return lab.tools[tool], {"x": x} | ({"of": run.state.scope} if tool in OWN else {})
 
 
+def lasts(x: int) -> dict[str, Any]:
+    """How long a question of random programs may be answered: some have an hour, and some of these a default then."""
+    return {} if x % 2 else {"expires_in": 3600, "default": {"x": x + 20} if x % 4 else None}
+
+
 def use(run: Any, lab: Lab, tool: str, x: int = 1) -> Any:
     called, args = request(run, lab, tool, x)
     return run.call(called, **args)
@@ -536,7 +541,7 @@ class AsyncLab(Lab):
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = await run.ask(question, args={"x": x})
+                        args = await run.ask(question, args={"x": x}, **lasts(x))
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise

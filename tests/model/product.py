@@ -721,7 +721,20 @@ class RunView:
         self.product = run
         self.journal = journal
         self.id = run.id
-        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask", "sleep", "wait_signal"):
+        names = (
+            "message",
+            "signals",
+            "complete",
+            "done",
+            "each",
+            "step",
+            "do",
+            "ask",
+            "ask_all",
+            "sleep",
+            "wait_signal",
+        )
+        for name in names:
             setattr(self, name, getattr(run, name))
 
     @property
