@@ -14,7 +14,7 @@ from mutating import Mutant
 
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
-LET_GO = "let_go"
+LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
@@ -121,11 +121,8 @@ TWINS: Final = (
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n"
-        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
-        "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
-        "    outcome = LIVE\n"
-        "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
+        "wanted = dict(zip(ids, asks, strict=True))",
+        "wanted = {key if ids.index(key) == n else key + '+': asks[n] for n, key in enumerate(ids)}",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
@@ -357,7 +354,7 @@ TWINS: Final = (
     Mutant("an agent is called before a person has spoken", "Runner.triage", 'verdict == "ask"', "False", VERDICT),
     Mutant(
         "calls that are asked for together are begun together",
-        "Caller.parallel",
+        "Caller._all_made",
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
         "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
@@ -557,7 +554,7 @@ TWINS: Final = (
     Mutant(
         "a step takes signals that it didn't look at",
         "RunState.on_step_completed",
-        "step.took or ()",
+        "step.taken",
         "[signal[1] for signal in self.inbox.arrived(step.since)]",
     ),
     Mutant(
@@ -619,8 +616,13 @@ TWINS: Final = (
     ),
     Mutant("an answer comes after its time", "_check_in_time", 'over and event.decision != "expired"', "False"),
     Mutant("a time is over before it is", "_check_in_time", 'event.decision == "expired" and not over', "False"),
-    Mutant("a time that is over wakes nobody", "Caller._due", "min(filter(None, times), default=None)", "None"),
-    Mutant("a question's time is never over", "Asker._answered", "known.expires_at <= timestamp(now)", "False"),
+    Mutant("a time that is over wakes nobody", "Waiter.wait", "min(filter(None, times), default=None)", "None"),
+    Mutant(
+        "a question's time is never over",
+        "Asker._answered",
+        "known.expires_at <= timestamp(core.lineage.clock.now())",
+        "False",
+    ),
     Mutant("nobody's answer is always a no", "Asker._outcome", "not (yes or by_default)", "not yes"),
     Mutant(
         "several questions are asked one by one",
@@ -667,8 +669,40 @@ OURS: Final = (
         "",
     ),
     Mutant("a failure that isn't transient is tried again", "Sender._failed", "transient and", ""),
-    Mutant("an ask tries for ever", "Sender._failed", "call.tries + 1 < tries_max", "True"),
-    Mutant("an ask tries once more", "Sender._failed", "call.tries + 1 < tries_max", "call.tries < tries_max"),
+    Mutant("an ask tries for ever", "next_try", "tried < retry.attempts", "True"),
+    Mutant("an ask tries once more", "next_try", "tried < retry.attempts", "tried <= retry.attempts"),
+    # Times.
+    Mutant("a call is sent before its time", "Sender.paused", "return left_s > 0", "return False"),
+    Mutant("the next process forgets a pause", "Calls.on_ended", "call.retry_at = event.retry_at", "pass"),
+    Mutant("a long pause is slept in the process", "Sender.paused", "left_s > pause_s_max", "False"),
+    Mutant("a service is asked before it wants to be", "next_try", "asked_s or 0.0", "0.0", OUTAGES),
+    Mutant("a call is tried beyond its time", "next_try", "since_s + pause_s <= retry.within_s", "True", OUTAGES),
+    Mutant("a useless answer is an outage", "next_try", "if refused:", "if False:", OUTAGES),
+    Mutant("who asks next doesn't wait", "next_try", "if again or asked_s is not None else None", "if again else None"),
+    Mutant("a call may have only short pauses", "Retry.pause_s", "(drawn + attempt * _GOLDEN) % 1", "drawn", OUTAGES),
+    Mutant("pauses don't grow", "Retry.pause_s", "min(most * self.factor, self.longest_s)", "most", OUTAGES),
+    Mutant(
+        "any client is one that is known", "unreached", 'str(each.__module__).partition(".")[0]', '"httpx"', OUTAGES
+    ),
+    Mutant("a sleep begins anew in each process", "Timers._known", "opened is None", "True"),
+    Mutant("a short sleep gives the run back", "Timers._until", "left_s > pause_s_max", "left_s > 0"),
+    Mutant("a wait takes a signal that is taken", "Timers._oldest", "and key not in taken", ""),
+    Mutant(
+        "a wait that has timed out finds its signal later",
+        "Steps.on_signal_taken",
+        'self.open.waited[event.wait_id] = next(iter(event.signal_ids), "")',
+        "self.open.waited.update({event.wait_id: each for each in event.signal_ids})",
+    ),
+    Mutant("the inbox has what was waited for", "Context._signals", "if signal[1] not in waited", "", SLEEPS),
+    Mutant("a signal comes twice under its id", "receive", "raise _IsThere", "break", SLEEPS),
+    Mutant(
+        "a signal changes under its id",
+        "receive",
+        "(there.name, plain(folding.filled(log.store, there.payload))) != (signal.name, signal.payload)",
+        "False",
+        SLEEPS,
+    ),
+    Mutant("a run is waited for beyond what was said", "Patience.pause_s", "due > self._until", "False", "due"),
     Mutant(
         "a key that today's tool drops is relied on",
         "judge",
@@ -1159,7 +1193,7 @@ OURS: Final = (
     Mutant(
         "a round is begun before it is due",
         "Runner.claim",
-        "head.due_at is not None and head.due_at > timestamp(clock.now())",
+        "head.due_at is not None and not due",
         "False",
         GAPS,
     ),
@@ -1346,7 +1380,7 @@ OURS: Final = (
     Mutant(
         "a step ends while its calls are in flight",
         "StepControl.complete",
-        "yield from self.core.until(lambda: self.order.idle(entry) or entry.questions, None)\n"
+        "yield from self.core.until(lambda: self.order.idle(entry) or entry.awaited, None)\n"
         "yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())\n"
         "yield from self.core.until(lambda: self.order.idle(entry), None)",
         "yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())",
@@ -1361,9 +1395,9 @@ OURS: Final = (
     ),
     Mutant(
         "the run waits while a call is in flight",
-        "Caller.wait_for",
-        "core.state.answered(about) or self.order.idle(entry)",
-        "True",
+        "Waiter.wait_for",
+        "self._come(awaited) or self.order.idle(entry), left",
+        "True, left",
         TASKS,
     ),
     Mutant("a stop ends no wait", "Core.until", "lambda: self.stopped is not None or ready()", "ready", GAPS),

@@ -63,7 +63,7 @@ class Family(RuleBasedStateMachine):
     def begin(self, program: Program, find: bool | str, on_unknown: str, private: bool) -> None:
         """Somebody queues the first run."""
         self.product = Product("sqlite")
-        how = {"find": find, "on_unknown": on_unknown, "private": private}
+        how: dict[str, Any] = {"find": find, "on_unknown": on_unknown, "private": private}
         self.labs = [Lab(m, program, **how) for m in (reference_model, self.product)]
         self.moves = 0
         self.runs = ["r"]

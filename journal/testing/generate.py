@@ -244,8 +244,18 @@ def _answered(rng: random.Random, state: RunState, key: str) -> Written:
 
 def _signal(rng: random.Random, state: RunState) -> Written:
     if state.inbox.signals and state.steps.open and rng.random() < 0.5:  # noqa: PLR2004
-        return e.SignalTaken([signal[1] for signal in state.inbox.signals]), state.status.epoch
+        waits = f"w{state.seq}" if rng.random() < 0.5 else None  # noqa: PLR2004
+        taken = [signal[1] for signal in state.inbox.signals]
+        return e.SignalTaken(taken[: 1 if waits else None], waits), state.status.epoch
     return event(rng, e.SignalReceived, signal_id=f"s{state.seq}"), 0
+
+
+def _timer(rng: random.Random, state: RunState) -> Written | None:
+    if state.steps.open is None:
+        return None
+    running = sorted(key for key, (_, fired) in state.steps.open.timers.items() if not fired)
+    one = e.TimerFired(running[0]) if running else event(rng, e.TimerSet, timer_id=f"t{state.seq}")
+    return one, state.status.epoch
 
 
 def _close(rng: random.Random, state: RunState) -> Written | None:
@@ -268,6 +278,6 @@ def _leave(rng: random.Random, state: RunState) -> Written:
 Move = Callable[[random.Random, RunState], "Written | None"]
 _MOVES: Final[tuple[Move, ...]] = (
     _context, _context, _call, _call, _end, _end, _word, _told, _adopted, _ask, _answer, _signal, _close, _close, _step,
-    _leave,
+    _leave, _timer,
 )  # fmt: skip
 _MOVES_OUTSIDE: Final[tuple[Move, ...]] = (_step, _step, _step, _step, _context, _signal, _leave)

@@ -12,7 +12,7 @@ UNKNOWN = re.compile(r"[\w ]+ \(([^()\"]+)\) may have happened, and nobody knows
 SAID = {
     "run.queued": ("link", "again"),
     "run.requeued": ("mistake",),
-    "run.waiting": ("for",),
+    "run.waiting": ("for", "timers", "signals"),
     "run.completed": ("output",),
     "run.failed": ("cause", "left"),
     "step.started": ("id", "name", "kind", "index", "entry", "attempt"),
@@ -32,6 +32,9 @@ SAID = {
     "approval.requested": ("approval_id", "action", "args"),
     "approval.resolved": ("approval_id", "decision", "args"),
     "signal.received": ("payload",),
+    "signal.taken": ("wait_id", "took"),
+    "timer.set": ("timer_id",),
+    "timer.fired": ("timer_id",),
 }
 """What of an event is compared; of other types, that it is there."""
 

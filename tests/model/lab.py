@@ -14,6 +14,7 @@ from typing import Any
 from model.programs import OWN, POLICIES, Program
 from model.reference_model import ERASED
 
+PAUSES = {"busy": 600.0, "soon": 2.0}  # how long a service asks to be left alone
 COUNTS: Counter[str] = Counter()  # what was really tried
 CALL_EVENTS = ("tool.started", "tool.completed", "tool.failed", "tool.resolved")  # what they say is of one attempt
 
@@ -131,6 +132,8 @@ class Lab:
                 result = self.world.act(policy, key, result)
             if end in ("late", "lost"):
                 raise self.m.Transient(end)
+            if end in PAUSES:
+                raise self.asking(end)
             if end in ("never", "never but did"):
                 raise ValueError(end)
             if end in ("did not happen", "not sent"):
@@ -149,9 +152,17 @@ class Lab:
         self.world.act("model", question, None)
         if end == "late":
             raise self.m.Transient(end)
+        if end in PAUSES:
+            raise self.asking(end)
         if end == "never":
             raise ValueError(end)
         return end if end == "rejected" else f"answer {ends} to {question}"
+
+    def asking(self, end: str) -> Any:
+        """A failure whose service asks to be left alone for a while."""
+        error = self.m.Transient(end)
+        error.retry_after = PAUSES[end]
+        return error
 
     def look(self, args: Any, key: str) -> tuple[str, Any]:
         """The hook of keyed and unsafe tools: it sees the truth."""
@@ -205,6 +216,10 @@ class Lab:
                         run.message("tool", self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
                 case ("signals",):
                     run.message("user", run.signals())
+                case "sleep", seconds:
+                    run.sleep(for_s=seconds)
+                case "wait", seconds:
+                    run.message("user", str(run.wait_signal("lab", seconds)))
                 case "coin", heads, tails:
                     self.body(run, [tails if next(self.coins) else heads])
 
@@ -345,7 +360,13 @@ class Lab:
 
     def people(self, run_id: str) -> None:
         state = self.store.state(run_id)
+        data = next((event.data for event in reversed(self.store.log[run_id]) if event.type == "run.waiting"), {})
+        timed = [*data.get("timers", []), *data.get("signals", [])]
+        if state.status == "waiting" and timed and data.get("due"):
+            self.world.now += PAUSES["busy"] + 1
         for id in list(state.waits) if state.status == "waiting" else []:
+            if id in timed:
+                continue
             if id not in state.approvals:
                 self.say(run_id, id)
             elif state.approvals[id]["decision"] is None:
@@ -554,6 +575,10 @@ class AsyncLab(Lab):
                         run.message("tool", await self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
                 case ("signals",):
                     run.message("user", await run.signals())
+                case "sleep", seconds:
+                    await run.sleep(for_s=seconds)
+                case "wait", seconds:
+                    run.message("user", str(await run.wait_signal("lab", seconds)))
                 case "coin", heads, tails:
                     await self.body(run, [tails if next(self.coins) else heads])
 

@@ -34,6 +34,7 @@ from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.driver import Driver
 from runjournal.engine.parts import RunParts
 from runjournal.engine.requests import request_hash
+from runjournal.engine.retry import Retry
 from runjournal.engine.tools import Tool as ProductTool
 from runjournal.engine.tools import bound_to, call_key
 from runjournal.importers.jsonl import ImportConflict
@@ -110,6 +111,9 @@ class WorldClock(FakeClock):
     def boottime_s(self) -> float:
         return 0.0
 
+    def sleep(self, seconds: float) -> None:
+        self.world.now += seconds
+
 
 class RewindStore(MemoryStore):
     """A store in memory whose power can be cut: what came after the last durable commit is gone."""
@@ -160,7 +164,11 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
             return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
             stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
-            return {"for": [wait["id"] for wait in event.for_]} | ({"stands": stands.pop()} if stands else {})
+            timers = [wait["id"] for wait in event.for_ if wait["kind"] == "timer"]
+            signals = [wait["id"] for wait in event.for_ if wait["kind"] == "signal"]
+            told = {"for": [wait["id"] for wait in event.for_], "timers": timers, "signals": signals}
+            told["due"] = event.due_at
+            return told | ({"stands": stands.pop()} if stands else {})
         case e.RunCompleted():
             return {"output": event.output}
         case e.RunFailed():
@@ -186,7 +194,9 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
         case e.PlanSet():
             task = event.tasks[-1]
             return {"task_id": task["id"], "status": task["status"]}
-        case e.SignalTaken() | e.RunCancelled() | e.RunCancelRequested() | e.RunErased() | e.PurgedEvent():
+        case e.SignalTaken():
+            return {"wait_id": event.wait_id, "took": bool(event.wait_id and event.signal_ids)}
+        case e.RunCancelled() | e.RunCancelRequested() | e.RunErased() | e.PurgedEvent():
             return {}
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
@@ -361,6 +371,10 @@ class State:
     @property
     def waits(self) -> list[str]:
         return [wait["id"] for wait in self.product.status.waits]
+
+    @property
+    def due(self) -> str | None:
+        return self.product.status.due_at
 
     @property
     def stands(self) -> str:
@@ -663,7 +677,8 @@ class Journal:
         self.boot()
 
     def boot(self) -> None:
-        self.log = Ticking(self.store.inner, by="lab", process=process(0), private=self.private)
+        retry = Retry(attempts=reference_model.TRIES, first_s=0, within_s=1e9)
+        self.log = Ticking(self.store.inner, by="lab", process=process(0), private=self.private, retry=retry)
         self.log.world = self.store.world
         tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
         self.runner = self.Runner(self.log, tools, patience=self.patience)
@@ -694,14 +709,14 @@ class Journal:
         if head is None:
             self.start(run_id)
         elif head.status == "scheduled_retry":
-            self.store.clock.sleep(10)
+            self.store.clock.elapsed_s += 10
         pid = FIRST_PID + len(OWNERS)
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
         self.log.ownership.process = process(pid, self.store.world.boots)
         left: list[BaseException] = []
         try:
             self.call(agent, run_id, left)
-        except (f.RunFailed, f.RunCancelled, f.RunWaiting):
+        except (f.RunFailed, f.RunCancelled, f.RunWaiting, f.RunNotDue):
             pass
         except f.Mistake:
             raise
@@ -780,7 +795,8 @@ class Journal:
     def signal(self, run_id: str, payload: Any) -> None:
         try:
             self.log.signal(run_id, "lab", payload)
-        except RunNotFound as error:
+        except RunNotFound as error:  # it looked, and tried no append: in the model that is one
+            self.log.tick("before signal.received")
             raise AppendRefused(str(error)) from error
 
     def resume(self, run_id: str, recorded: bool = False) -> None:
@@ -837,7 +853,20 @@ class RunView:
         self.product = run
         self.journal = journal
         self.id = run.id
-        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask", "ask_all"):
+        names = (
+            "message",
+            "signals",
+            "complete",
+            "done",
+            "each",
+            "step",
+            "do",
+            "ask",
+            "ask_all",
+            "sleep",
+            "wait_signal",
+        )
+        for name in names:
             setattr(self, name, getattr(run, name))
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from model.lab import Lab, alike, uninterrupted, use
+from model.lab import Lab, alike, request, uninterrupted, use
 from model.programs import POLICIES, SAMPLES, Program
 
 RULES: list[Callable[[Any], None]] = []
@@ -3320,3 +3320,203 @@ def test_an_import_brings_nothing_back_that_was_purged(m: Any) -> None:
     there.journal.tell("r", NOTE)
     other.journal.bring(there.store, "r")
     assert "run.erased" == other.store.log["r"][-1].type
+
+
+# Times (engine.md F20 to F24, W20 to W25).
+
+
+def busy(m: Any, lab: list[Lab], times: int, after: float = 600.0) -> Any:
+    """A model that is out so many times, and asks to be left alone for so long."""
+
+    def ask(request: Any) -> Any:
+        lab[0].world.act("model", "asked", None)
+        if len(lab[0].world.paid) <= times:
+            error = m.Transient("busy")
+            error.retry_after = after
+            raise error
+        return f"answer to {request['q']}"
+
+    return ask
+
+
+@rule  # engine.md F21, F22
+def test_a_call_waits_for_its_time_with_its_step_open(m: Any) -> None:
+    """Nobody asks before that; the step isn't begun anew, and what it was answered before is told again."""
+    labs: list[Lab] = []
+    ask = busy(m, labs, 1)
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            use(run, lab, "unsafe")
+            return run.model("m", {"q": 1}, ask)
+
+    lab = bench(m, agent)
+    labs.append(lab)
+    for _ in range(3):
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert 1 == len(lab.world.paid)
+    assert ["run.waiting"] == events_of(lab, "run.waiting")
+    lab.world.now += 601
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert ["step.started", "step.started", "step.completed"] == events_of(lab, "step.")
+    assert ["model.started", "model.failed", "model.started", "model.completed"] == events_of(lab, "model.")
+    assert 1 == len(lab.world.effects)
+
+
+@rule  # engine.md F22
+def test_a_process_that_dies_in_a_pause_is_followed_by_one_that_keeps_it(m: Any) -> None:
+    """The time stands in the log; a short pause is slept by whoever goes on."""
+    for after in (600.0, 3.0):
+        labs: list[Lab] = []
+        ask = busy(m, labs, 1, after)
+        lab = bench(m, lambda run, ask=ask: run.do("a", lambda: run.model("m", {"q": 1}, ask)))
+        labs.append(lab)
+        crash_at(lab, "after model.failed")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        began = lab.world.now
+        lab.boot()
+        state = lab.journal.run(lab.agent, "r")
+        assert ("waiting" if after == 600.0 else "completed") == state.status
+        lab.world.now += 601
+        assert "completed" == lab.journal.run(lab.agent, "r").status
+        assert lab.world.now - began >= after
+        assert 2 == len(lab.world.paid)
+
+
+@rule  # engine.md F21
+def test_others_are_made_before_a_run_waits_for_a_time(m: Any) -> None:
+    """Calls that are asked for together: one that is to wait keeps none of the others."""
+    lab = bench(
+        m,
+        lambda run: run.do("a", lambda: run.parallel(*(request(run, lab, tool) for tool in ("idempotent", "keyed")))),
+        {("idempotent", 1): ["busy"]},
+    )
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert ["tool.started", "tool.failed", "tool.started", "tool.completed"] == events_of(lab, "tool.")
+    lab.world.now += 601
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+
+
+@rule  # engine.md F21
+def test_a_call_whose_key_dies_in_a_pause_is_judged_anew(m: Any) -> None:
+    """A keyed call isn't sent again under a key that its receiver may have forgotten: a person is asked."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")), {("keyed", 1): ["busy"]})
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.world.now += 86400
+    state = lab.journal.run(lab.agent, "r")
+    assert "waiting" == state.status
+    assert state.due is None
+    lab.people("r")
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert 1 == len(lab.world.effects)
+
+
+@rule  # engine.md F24
+def test_what_a_service_asks_for_holds_for_whoever_asks_next(m: Any) -> None:
+    """When the attempts of an ask are used up the agent is told, and its next ask waits all the same."""
+    labs: list[Lab] = []
+    ask = busy(m, labs, 3)
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            for _ in range(2):
+                try:
+                    return run.model("m", {"q": 1}, ask)
+                except m.CallFailed:
+                    run.message("user", "it failed")
+
+    lab = bench(m, agent)
+    labs.append(lab)
+    for asked in (1, 2, 3):
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+        assert asked == len(lab.world.paid)
+        lab.world.now += 601
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert 4 == len(lab.world.paid)
+
+
+@rule  # engine.md W22
+def test_a_sleep_is_until_the_time_on_record(m: Any) -> None:
+    """Whoever goes on sleeps for what is left of it; equal sleeps are several, and a new attempt sleeps anew."""
+
+    def agent(run: Any) -> None:
+        for _ in range(2):
+            with suppress(m.StepFailed), run.step("a"):
+                run.sleep(for_s=600)
+                run.sleep(for_s=600)
+                if run.state.step["attempt"] == 1:
+                    raise ValueError("once")
+                return
+
+    lab = bench(m, agent)
+    slept = 0
+    while lab.journal.run(lab.agent, "r").status == "waiting":
+        lab.world.now += 301
+        slept += 1
+    assert 8 == slept
+    assert ["timer.set", "timer.fired"] * 4 == events_of(lab, "timer.")
+    assert ["run.waiting"] * 4 == events_of(lab, "run.waiting")
+
+
+@rule  # engine.md W22
+def test_a_short_sleep_is_slept_in_its_process(m: Any) -> None:
+    """The run keeps its owner."""
+    lab = bench(m, lambda run: run.sleep(for_s=3))
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert [] == events_of(lab, "run.waiting")
+    assert lab.world.now > 2
+
+
+@rule  # engine.md W24
+def test_a_wait_takes_the_oldest_signal_once(m: Any) -> None:
+    """Also one that came before; what a wait has taken isn't in the inbox, and a failed attempt gives it back."""
+
+    def agent(run: Any) -> Any:
+        got: list[Any] = []
+        for _ in range(2):
+            with suppress(m.StepFailed), run.step("a"):
+                got = [run.wait_signal("lab"), run.wait_signal("lab"), run.signals()]
+                if run.state.step["attempt"] == 1:
+                    raise ValueError("once")
+                break
+        return got
+
+    lab = bench(m, agent)
+    lab.journal.start("r")
+    lab.journal.signal("r", 1)
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.journal.signal("r", 2)
+    lab.journal.signal("r", 3)
+    state = lab.journal.run(lab.agent, "r")
+    assert ("completed", [1, 2, [3]]) == (state.status, state.output["output"])
+    assert [] == state.inbox
+
+
+@rule  # engine.md W24
+def test_a_wait_that_timed_out_is_told_so_again(m: Any) -> None:
+    """Though the signal has come since: that one is for the next wait."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            return [run.wait_signal("lab", 600), run.wait_signal("lab")]
+
+    lab = bench(m, agent)
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.world.now += 601
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.journal.signal("r", "late")
+    assert [None, "late"] == lab.journal.run(lab.agent, "r").output["output"]
+
+
+@rule  # engine.md W20
+def test_a_signal_that_comes_just_before_the_run_waits_wakes_it(m: Any) -> None:
+    """It would else wait for ever for what has come."""
+    lab = bench(m, lambda run: run.wait_signal("lab"))
+    send = lambda _: lab.elsewhere(lambda: lab.journal.signal("r", "in between"))  # noqa: E731
+    lab.sends = send  # type: ignore[attr-defined]
+    crash_at(lab, "before run.waiting", kind="sends")
+    assert lab.journal.run(lab.agent, "r").woken
+    assert "in between" == lab.journal.run(lab.agent, "r").output["output"]
