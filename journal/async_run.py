@@ -33,7 +33,7 @@ from runjournal.writing.appender import SharedAppend
 
 from .floor import Floor
 from .provider_shapes import GrowingHistory
-from .tasks import Unbroken, bell_of, made_in, unbroken
+from .tasks import BodyEnd, Unbroken, bell_of, made_in, unbroken
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -349,7 +349,7 @@ class AsyncDriver:
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
-        telling = _Telling(self.loop, deliver, command.late)
+        telling = BodyEnd(self.loop, deliver, command.late)
 
         def work() -> None:
             ended: Ended | None = None
@@ -366,36 +366,6 @@ class AsyncDriver:
         weakref.finalize(thread, telling.lost).atexit = False
         thread.start()
         return body
-
-
-class _Telling:
-    """Tell a loop once how a body in a thread ended; where the loop is closed, tell `late`."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Ended], None], late: Callable[[Ended], None]
-    ) -> None:
-        self._loop = loop
-        self._deliver = deliver
-        self._late = late
-        self._told = self._heard = False
-
-    def tell(self, ended: Ended) -> None:
-        """Tell it, from the thread."""
-        self._told = True
-        try:
-            self._loop.call_soon_threadsafe(self._hear, ended)
-        except RuntimeError:  # the loop is closed, and whoever waited is gone
-            self._late(ended)
-
-    def _hear(self, ended: Ended) -> None:
-        if not self._heard:
-            self._heard = True
-            self._deliver(ended)
-
-    def lost(self) -> None:
-        """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
-        if not self._told:
-            self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))
 
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)

@@ -238,14 +238,12 @@ class Watcher:
 
     def _append(self, event: Event) -> RecordedEvent:
         match event:
-            case e.StepStarted() | e.PromptPinned() | e.NoteAdded():
+            case e.StepStarted() | e.PromptPinned() | e.NoteAdded() | e.SignalTaken():
                 pass
             case e.StepCompleted() | e.StepFailed():
                 self._end_step(event)
             case e.RunCompleted() | e.RunFailed() | e.RunRetryScheduled():
                 self._end_run(event)
-            case e.SignalTaken():
-                pass
             case e.TimerSet() | e.TimerFired():  # nothing rests on having slept
                 if (shown := self._shown) is not None and shown.end is None:
                     self._over(f"it can go on: it waits for a time in step {shown.step}")

@@ -669,29 +669,42 @@ OURS: Final = (
         "",
     ),
     Mutant("a failure that isn't transient is tried again", "Sender._failed", "transient and", ""),
-    Mutant("an ask tries for ever", "next_try", "tried < retry.attempts", "True"),
-    Mutant("an ask tries once more", "next_try", "tried < retry.attempts", "tried <= retry.attempts"),
+    Mutant("an ask tries for ever", "next_try", "tried < retry.attempts", "True", OUTAGES),
+    Mutant("an ask tries once more", "next_try", "tried < retry.attempts", "tried <= retry.attempts", OUTAGES),
     # Times.
-    Mutant("a call is sent before its time", "Sender.paused", "return left_s > 0", "return False"),
-    Mutant("the next process forgets a pause", "Calls.on_ended", "call.retry_at = event.retry_at", "pass"),
-    Mutant("a long pause is slept in the process", "Sender.paused", "left_s > pause_s_max", "False"),
+    Mutant("a call is sent before its time", "Sender.paused", "return left_s > 0", "return False", OUTAGES),
+    Mutant("the next process forgets a pause", "Calls.on_ended", "call.retry_at = event.retry_at", "pass", OUTAGES),
+    Mutant("a long pause is slept in the process", "Sender.paused", "left_s > pause_s_max", "False", OUTAGES),
     Mutant("a service is asked before it wants to be", "next_try", "asked_s or 0.0", "0.0", OUTAGES),
     Mutant("a call is tried beyond its time", "next_try", "since_s + pause_s <= retry.within_s", "True", OUTAGES),
     Mutant("a useless answer is an outage", "next_try", "if refused:", "if False:", OUTAGES),
-    Mutant("who asks next doesn't wait", "next_try", "if again or asked_s is not None else None", "if again else None"),
-    Mutant("a call may have only short pauses", "Retry.pause_s", "(drawn + attempt * _GOLDEN) % 1", "drawn", OUTAGES),
+    Mutant(
+        "who asks next doesn't wait",
+        "next_try",
+        "if again or asked_s is not None else None",
+        "if again else None",
+        OUTAGES,
+    ),
+    Mutant(
+        "a call may have only short pauses",
+        "Retry.pause_s",
+        "(drawn + attempt * (math.sqrt(5) - 1) / 2) % 1",
+        "drawn",
+        OUTAGES,
+    ),
     Mutant("pauses don't grow", "Retry.pause_s", "min(most * self.factor, self.longest_s)", "most", OUTAGES),
     Mutant(
         "any client is one that is known", "unreached", 'str(each.__module__).partition(".")[0]', '"httpx"', OUTAGES
     ),
-    Mutant("a sleep begins anew in each process", "Timers._known", "opened is None", "True"),
-    Mutant("a short sleep gives the run back", "Timers._until", "left_s > pause_s_max", "left_s > 0"),
-    Mutant("a wait takes a signal that is taken", "Timers._oldest", "and key not in taken", ""),
+    Mutant("a sleep begins anew in each process", "Timers._known", "opened is None", "True", SLEEPS),
+    Mutant("a short sleep gives the run back", "Timers._until", "left_s > pause_s_max", "left_s > 0", SLEEPS),
+    Mutant("a wait takes a signal that is taken", "Timers._oldest", "and key not in taken", "", SLEEPS),
     Mutant(
         "a wait that has timed out finds its signal later",
         "Steps.on_signal_taken",
         'self.open.waited[event.wait_id] = next(iter(event.signal_ids), "")',
         "self.open.waited.update({event.wait_id: each for each in event.signal_ids})",
+        SLEEPS,
     ),
     Mutant("the inbox has what was waited for", "Context._signals", "if signal[1] not in waited", "", SLEEPS),
     Mutant("a signal comes twice under its id", "receive", "raise _IsThere", "break", SLEEPS),
@@ -1763,7 +1776,7 @@ APPENDS: Final = (
         "an unknown type of ours is somebody's own", "_event", 'event_type.startswith("x.")', "True", "newer_fields"
     ),
     # Threads that an interrupt ended.
-    Mutant("a body whose thread is gone is waited for", "_Telling.lost", "not self._told", "False", "engine_faults"),
+    Mutant("a body whose thread is gone is waited for", "BodyEnd.lost", "not self._told", "False", "engine_faults"),
     Mutant(
         "a thread that never began counts as one", "SyncDriver._others", "not each.is_alive()", "False", "engine_faults"
     ),

@@ -340,3 +340,20 @@ def test_a_lost_connection_of_a_known_client_is_transient(package: str, name: st
     assert expected == is_transient(type("Derived", (base,), {"__module__": "elsewhere"})("no"))
     assert is_transient(URLError(ConnectionResetError("reset")))
     assert not is_transient(URLError("unknown url type"))
+
+
+def test_what_was_asked_for_holds_for_the_next_ask(clock: FakeClock) -> None:
+    """The agent was told of the failure, and asks once more: it isn't sent before the service wants it."""
+    with Journal.open("memory:", clock=clock, retry=Retry(attempts=1)) as journal:
+        out = Service(clock, 30, lambda _: 60)
+
+        def agent(run: Run) -> Any:
+            with run.step("ask"):
+                with pytest.raises(CallFailed):
+                    run.model("m", "q", out)
+                return run.model("m", "q", out)
+
+        with pytest.raises(RunNotDue):
+            journal.run(agent, run_id="r")
+        assert 1 == len(out.asked)
+        assert {"answer": "q"} == journal.run(agent, run_id="r", wait_s=100)

@@ -104,10 +104,7 @@ def outage(strikes: frozenset[int]) -> tuple[MemoryStore, Provider, World]:
 
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.crash)])
 def test_an_outage_killed_at_each_boundary(every: int) -> None:
-    """The run completes, its step is begun once, nobody asks before the time on record, and no answer is paid again.
-
-    A process that dies between an answer and its record has it paid once more, which nobody can help.
-    """
+    """The run completes, nobody asks before the time on record, and no answer is paid again that is on record."""
     store, provider, world = outage(frozenset())
     ticks, usual = world.ticks, len(provider.asked)
     assert usual <= 12 + 2

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from runjournal.log.clock import parse_timestamp, timestamp
 from runjournal.log.errors import InvalidArgument
@@ -66,10 +66,10 @@ class Retry:
         call has many short ones: the first by its id, each further one by a step of the golden ratio.
         """
         most = min(self.first_s, self.longest_s)
-        for _ in range(min(tried - 1, _GROWS_MAX)):
+        for _ in range(tried - 1):
             most = min(most * self.factor, self.longest_s)
         drawn = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8]) / 2**64
-        return most * ((drawn + attempt * _GOLDEN) % 1)
+        return most * ((drawn + attempt * (math.sqrt(5) - 1) / 2) % 1)
 
 
 class NextTry(NamedTuple):
@@ -105,11 +105,6 @@ def checked(retry: Retry | None, who: str) -> Retry | None:
     if given is not None and not isinstance(given, Retry):
         raise InvalidArgument(f"{who}: retry: expected a Retry, got {type(given).__name__}: retry=Retry(attempts=5)")
     return retry
-
-
-_GOLDEN: Final = (math.sqrt(5) - 1) / 2
-_GROWS_MAX: Final = 100
-"""A pause grows so often; it is at its longest by then, but for factors that are hardly any."""
 
 
 def asked_pause_s(error: BaseException, now: datetime) -> float | None:

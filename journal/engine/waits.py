@@ -59,6 +59,11 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
     return Awaited(kind, key, f"{kind} {key}", [])
 
 
+def awaited_by(state: RunState) -> str:
+    """Return what a run waits for, in words."""
+    return "; ".join(awaited(state.run_id, state, wait).what for wait in state.status.waits)
+
+
 def timer_words(state: RunState, wait: Mapping[str, Any]) -> str:
     """Return what a wait for a time is about, in words."""
     key = str(wait["id"])

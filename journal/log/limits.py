@@ -197,7 +197,7 @@ retry_after_s_max: Final = 366 * 86400.0
 refused_max: Final = 3
 """Answers of a model that `check=` refuses, within one ask: each is paid for. The last one reaches the agent."""
 pause_s_max: Final = 5.0
-"""A pause within a call, or a sleep, that is longer gives the run back; a shorter one is slept in its process."""
+"""A pause within a call, or a sleep, that is longer hands the run back; a shorter one is slept in its process."""
 record_waits_s: Final = (0.1, 0.5, 2.0)
 """Between tries to tell the log of an outcome; when the last has failed, the store's error reaches the agent."""
 hook_s: Final = 30.0

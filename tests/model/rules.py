@@ -3339,7 +3339,7 @@ def busy(m: Any, lab: list[Lab], times: int, after: float = 600.0) -> Any:
     return ask
 
 
-@rule  # engine.md F21, F22
+@rule  # engine.md F21
 def test_a_call_waits_for_its_time_with_its_step_open(m: Any) -> None:
     """Nobody asks before that; the step isn't begun anew, and what it was answered before is told again."""
     labs: list[Lab] = []
