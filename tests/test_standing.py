@@ -214,6 +214,10 @@ WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     "overdue": (overdue, "the time of what it waited for was over at 2026-01-01T00:00:00.000000Z, and nobody runs it"),
     "signal": (holding(e.RunWaiting([{"kind": "signal", "id": "paid"}])), "it waits for the signal 'paid'"),
     "child": (holding(e.RunWaiting([{"kind": "child", "id": R}])), f"it waits for run {R}"),
+    "timer": (
+        holding(e.RunWaiting([{"kind": "timer", "id": "t"}], "2999-01-01T00:00:00.000000Z")),
+        "it goes on at 2999-01-01T00:00:00.000000Z, not before: it waits for a time, 2999-01-01T00:00:00.000000Z",
+    ),
     "waiting": (holding(e.RunWaiting([{"kind": "timer", "id": "t"}])), "it waits for timer t"),
 }
 
@@ -267,13 +271,13 @@ def test_a_line_that_is_printed_moves_the_run(place: Path, word: str) -> None:
             journal.backup(copy)
         program, option, named, *words = shlex.split(printed)
         assert ("runjournal", "--db", str(store)) == (program, option, named)
-        code = 75 if word == "backoff" and words[0] == "recover" else 0
+        code = 75 if word in ("backoff", "timer") and words[0] == "recover" else 0
         typed(copy, *words, code=code)
         assert way["moves"] == (position(copy) > before), printed
     assert before == position(store)
 
 
-NOT_MOVED = {"owned", "stopping", "backoff", "completed", "imported", "open", "purged", "superseded", "child"}
+NOT_MOVED = {"owned", "stopping", "backoff", "timer", "completed", "imported", "open", "purged", "superseded", "child"}
 
 
 @pytest.mark.parametrize("word", sorted(set(WAYS) - NOT_MOVED))

@@ -75,5 +75,6 @@ def timer_words(state: RunState, wait: Mapping[str, Any]) -> str:
 
 
 def only_timers(state: RunState) -> bool:
-    """Return whether a run waits for nothing but times."""
-    return bool(state.status.waits) and all(wait["kind"] == "timer" for wait in state.status.waits)
+    """Return whether a run waits for nothing but times, of which the first is known."""
+    status = state.status
+    return status.due_at is not None and all(wait["kind"] == "timer" for wait in status.waits)

@@ -485,7 +485,7 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     ),
     StandingKind(
         "timer",
-        lambda s: bool(s.waits_for("timer")),
+        lambda s: bool(s.waits_for("timer")) and s.head.due_at is not None,
         lambda s: f"it goes on at {s.head.due_at}, not before: it waits for {awaited_by(s.state)}",
         lambda s: [s.go_on("recover", "run it here, then", moves=False), *_ends(s)],
     ),
