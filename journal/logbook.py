@@ -16,7 +16,7 @@ from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, Purged, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
-from runjournal.log.limits import follow_poll_s, int_max
+from runjournal.log.limits import attempt_recoveries_max, follow_poll_s, grace_s, int_max, recoveries_max
 from runjournal.log.opening import open_store
 from runjournal.log.owner import Process, here
 from runjournal.log.shapes import TIME
@@ -31,6 +31,7 @@ from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 from . import naming
+from .patience import Patience
 
 P = TypeVar("P", bound=Projection)
 
@@ -63,6 +64,8 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
+    patience: Patience
+    """When a run that doesn't get on is left alone, and how long calls in flight are waited for."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -77,8 +80,10 @@ class Logbook:
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
+        patience: Patience | None = None,
     ) -> None:
         self.store = store
+        self.patience = (patience or Patience()).checked()
         self.store_requests = store_requests
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
@@ -99,15 +104,22 @@ class Logbook:
         allow_unsafe: bool = False,
         private: bool = False,
         store_requests: bool = True,
+        recoveries_max: int = recoveries_max,
+        attempt_recoveries_max: int = attempt_recoveries_max,
+        grace_s: float = grace_s,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
         makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
-        `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
+        `store_requests` the log holds short digests of what models are asked, and not the requests. A run whose process
+        has died more than `recoveries_max` times without getting on, or `attempt_recoveries_max` times within one
+        attempt of a step, waits for `resume`; a death that isn't its doing doesn't count. `grace_s` is how long calls
+        in flight are waited for when their run ends, or its process gets a SIGTERM. Raises
         StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
         `private`.
         """
+        patience = Patience(recoveries_max, attempt_recoveries_max, grace_s).checked()
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
             new_key()  # to fail here, and not at the first run
@@ -115,7 +127,10 @@ class Logbook:
             rebuild(store)
         if store.unscrubbed():
             store.scrub()
-        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests)
+        return cls(
+            store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
+            patience=patience,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""

@@ -35,14 +35,12 @@ from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
 from runjournal.log.errors import AppendRefused, RunNotFound, StoreError, WrongExpectation
-from runjournal.log.head import TERMINAL, Head
+from runjournal.log.head import RECOVERIES, TERMINAL, Head
 from runjournal.log.limits import (
-    attempt_recoveries_max,
     backoff_s,
     cancel_tries_max,
     lease_s,
     name_chars_max,
-    recoveries_max,
     rounds_max,
 )
 from runjournal.projections.shell import store_option
@@ -87,11 +85,11 @@ class Runner:
     """Runs agents on a journal, in the thread that asks."""
 
     def __init__(
-        self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None, *, patience: int = recoveries_max
+        self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None, *, patience: int | None = None
     ) -> None:
         self.log = log
         self.tools = known() if tools is None else tools
-        self.patience = patience
+        self.patience = log.patience.recoveries_max if patience is None else patience
 
     # Claiming.
 
@@ -132,8 +130,9 @@ class Runner:
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
         if head.status == "running":
-            events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.ownership.process)))
-            stuck, entered = stuck + 1, entered + 1
+            events.append(lapse := e.RunRequeued(self._lapse(head, state, code)))
+            if lapse.reason in RECOVERIES:
+                stuck, entered = stuck + 1, entered + 1
             resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
             if head.due_at is not None and head.due_at > timestamp(clock.now()):
@@ -155,6 +154,13 @@ class Runner:
         claimed = isinstance(events[-1], e.RunClaimed)
         return Claim(run_id, head.epoch + 1, state.status.proven_code or "", since) if claimed else None
 
+    def _lapse(self, head: Head, state: RunState, code: str | None) -> str:
+        """Return why the owner of a run is gone."""
+        before, ownership = state.status.code_version, self.log.ownership
+        redeployed = bool(code and before) and code != before
+        stopping = state.status.stopping
+        return owner.lapse_reason(head, self.log.clock, ownership.process, stopping=stopping, redeployed=redeployed)
+
     def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunWaiting | e.RunFailed | None:
         """Return what becomes of a run instead of being claimed; None if it may be claimed.
 
@@ -163,7 +169,7 @@ class Runner:
         """
         if stuck > self.patience:
             return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
-        if entered > attempt_recoveries_max:
+        if entered > self.log.patience.attempt_recoveries_max:
             step = state.steps.open.id if state.steps.open else ""
             return _restart_loop(f"{entered} recoveries within one attempt of step {step}")
         over = None if state.steps.open else exceeded(state, timestamp(self.log.clock.now()))
@@ -458,7 +464,7 @@ class Runner:
             return [e.RunCancelled(reason)]
         if head.status == "running" and owner.gone(head, self.log.ownership.process, self.log.clock):
             return [
-                e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.ownership.process)),
+                e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.ownership.process, stopping=False)),
                 e.RunCancelled(reason),
             ]
         return []

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, RecordedEvent
-from runjournal.log.head import RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, sharper
+from runjournal.log.head import LAPSES, RECOVERIES, STATUS_AFTER, TERMINAL, TOLD_TO_STOP, UNOWNED, sharper
 from runjournal.log.limits import stopped_codes_max
 
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -55,13 +55,14 @@ class Status:
     """Where a run stands; see the module.
 
     `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
-    step that ended. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
+    step that ended; `recoveries` all, and so those after a death that isn't the run's doing. `stopping`: the owner's
+    process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
     stopped under since, oldest first. `why` is in words why it
     waits, or what its owner met that released it. Of a run that was purged `was` is the status before, and `why` is for
     what reason.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     status: str = "new"
     kind: str = ""
@@ -96,6 +97,7 @@ class Status:
     left: list[list[Any]] = field(default_factory=list[list[Any]])
     private: bool = False
     was: str | None = None
+    stopping: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -136,6 +138,7 @@ class Status:
         """Set the new owner."""
         self.status, self.epoch, self.owner = "running", event.epoch, event.worker
         self._waits_no_more()
+        self.stopping = False
         self.started_at = self.started_at or record.at
         self.code_version = event.code_version or self.code_version
 
@@ -145,8 +148,8 @@ class Status:
         self._waits_no_more()
         if event.error is not None:
             self.why = f"{event.error['type']}: {event.error['message']}"
-        if event.reason in RECOVERIES:
-            self.stuck += 1
+        if event.reason in LAPSES:
+            self.stuck += event.reason in RECOVERIES
             self.recoveries += 1
         elif event.reason in ("resumed", "abandoned"):
             self.stuck = 0
@@ -193,6 +196,11 @@ class Status:
         """Note that the run is to stop; the sharper mode counts."""
         self.cancel = sharper(self.cancel, event.mode)
 
+    def on_note(self, record: RecordedEvent, event: e.NoteAdded) -> None:
+        """Note that the owner says that its process was told to stop; what others remark changes nothing."""
+        if event.code == TOLD_TO_STOP and record.epoch and record.epoch == self.epoch:
+            self.stopping = True
+
     def _end(self, status: str, record: RecordedEvent) -> None:
         self.status, self.ended_at, self.owner = status, record.at, None
         self._waits_no_more()
@@ -225,6 +233,7 @@ HANDLERS: Final[Mapping[type[Event], Handler]] = {
     e.RunCancelled: Status.on_cancelled,
     e.RunCancelRequested: Status.on_cancel_requested,
     e.RunPurged: Status.on_purged,
+    e.NoteAdded: Status.on_note,
     e.ModelCompleted: Status.on_call_ended,
     e.ModelFailed: Status.on_call_ended,
     e.ToolCompleted: Status.on_call_ended,

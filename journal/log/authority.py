@@ -13,7 +13,7 @@ from . import events as e
 from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, Purged, StaleEpoch
-from .head import MOVES, RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, Head, sharper
+from .head import LAPSES, MOVES, STATUS_AFTER, TERMINAL, UNOWNED, Head, sharper
 from .policies import EFFECT_FREE
 
 
@@ -282,7 +282,7 @@ def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) ->
     if status == "scheduled_retry" and event.reason == "retry_due":
         if head.due_at is not None and head.due_at > scene.now():
             raise NotAllowed(f"run {head.run_id}: its retry is due at {head.due_at}, not before")
-    elif status == "running" and event.reason in RECOVERIES:
+    elif status == "running" and event.reason in LAPSES:
         if not scene.owner_gone(head):
             raise NotAllowed(f"run {head.run_id}: its owner {head.owner} is alive and holds the lease")
     elif status == "waiting" and event.reason == "resumed":

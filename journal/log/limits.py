@@ -147,9 +147,14 @@ backoff_s: Final = 1.0
 """Before the second round; four times as long before each one after."""
 recoveries_max: Final = 3
 """Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited. After one
-more it waits for `Journal.resume`."""
+more it waits for `Journal.resume`. Unless `Journal.open` says otherwise."""
 attempt_recoveries_max: Final = 20
-"""Recoveries within one attempt of a step, whatever ended in between. After one more it waits for `Journal.resume`."""
+"""Recoveries within one attempt of a step, whatever ended in between. After one more it waits for `Journal.resume`.
+Unless `Journal.open` says otherwise."""
+grace_s: Final = 8.0
+"""How long calls in flight are waited for when their run leaves its process, or ends; then they are on record as lost.
+After a SIGTERM the process ends then. Less than the ten seconds after which containers are killed, unless
+`Journal.open` says otherwise."""
 stopped_codes_max: Final = 8
 """Versions of an agent's code that a run remembers to have stopped it since it last got on; `recover_all` tries each
 once. Of more the oldest is forgotten, and may be tried once more."""

@@ -131,13 +131,18 @@ class Event(NamedTuple):
         return hash(self.record.hash)
 
 
+CODE_CHARS = 20  # the real one is a digest
+
+
 def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> Any:
     """The data of an event as the model has it."""
     match event:
         case e.RunQueued():
             return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
         case e.RunClaimed():
-            return {"epoch": event.epoch}
+            how = {"boot": int(event.boot_id.removeprefix("boot ")), "code": event.code_version or ""}
+            named = {name: value for name, value in how.items() if value and len(str(value)) < CODE_CHARS}
+            return {"epoch": event.epoch} | named
         case e.RunRequeued():
             return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
@@ -490,6 +495,10 @@ class LabRunner(Runner):
     """A runner with the model's boundaries around the bodies of tools."""
 
     log: Ticking
+    code = ""
+
+    def claim(self, run_id: str, **how: Any) -> Claim | None:
+        return super().claim(run_id, **how | ({"code": self.code} if self.code else {}))
 
     def check_lease(self, run_id: str, epoch: int) -> None:
         self.log.tick("before effect")
@@ -562,7 +571,7 @@ class Journal:
     Runner: type[LabRunner] = LabRunner
 
     def __init__(self, store: Store, *tools: Tool, patience: int = 3) -> None:
-        self.store, self.given, self.patience = store, tools, patience
+        self.store, self.given, self.patience, self.code = store, tools, patience, ""
         self.boot()
 
     def boot(self) -> None:
@@ -570,6 +579,7 @@ class Journal:
         self.log.world = self.store.world
         tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
         self.runner = self.Runner(self.log, tools, patience=self.patience)
+        self.runner.code = self.code
 
     def start(
         self, run_id: str, link: str = "", of: str = "", at: int | None = None, again: Iterable[str] = ()
@@ -656,6 +666,10 @@ class Journal:
 
     def abandon(self, run_id: str) -> None:
         self.log.abandon_step(run_id)
+
+    def told_to_stop(self, run_id: str) -> None:
+        note = e.NoteAdded("", code="told_to_stop")
+        self.log.append(run_id, [note], epoch=self.store.inner.head(run_id).epoch)
 
     def cancel(self, run_id: str) -> None:
         self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", "now")], expect=None)

@@ -998,6 +998,38 @@ def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
     assert "completed" == lab.store.state("r").status
 
 
+@rule  # engine.md X21
+def test_a_death_that_is_not_the_doing_of_the_run_does_not_count(m: Any) -> None:
+    """A machine that starts anew, a process that was told to stop, other code: never given up; the last one is."""
+
+    def boots(nth: int) -> None:
+        lab.world.boots = nth
+
+    def codes(nth: int) -> None:
+        lab.journal.code = f"v{nth}"
+
+    def stops(_: int) -> None:
+        lab.stopped = lambda where: [lab.journal.told_to_stop("r"), lab.crash(where)]  # type: ignore[attr-defined]
+
+    for cause, reason in ((boots, "machine_restarted"), (codes, "redeployed"), (stops, "told_to_stop"), (int, "")):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
+        lab.boot(patience=1)
+        lab.journal.code = "v"
+        lab.stopped = lab.crash  # type: ignore[attr-defined]
+        for nth in range(1, 6):
+            cause(nth)
+            crash_at(lab, "before tool.completed", kind="stopped")
+            with suppress(m.Crash):
+                lab.journal.run(lab.agent, "r")
+            lab.disown("r")
+        if reason:
+            cause(6)
+            assert "completed" == lab.journal.run(lab.agent, "r").status
+            assert {reason} == {event.data["reason"] for event in lab.events("run.requeued")}
+        else:
+            assert "recoveries" == lab.store.state("r").stands
+
+
 @rule  # engine.md C3
 def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
     """In another step its result is given back; other arguments under the same key are refused."""
