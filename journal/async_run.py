@@ -31,7 +31,7 @@ from runjournal.writing.appender import SharedAppend
 
 from .floor import Floor
 from .provider_shapes import GrowingHistory
-from .tasks import Unbroken, bell_of, made_in, unbroken
+from .tasks import Telling, Unbroken, bell_of, made_in, unbroken
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -73,6 +73,7 @@ class AsyncDriver:
         self._step: Entry | None = None
         self._caller: asyncio.Task[Any] | None = None
         self._cancels = 0
+        self.stopping: asyncio.Future[None] = self.loop.create_future()
         self.made: list[tuple[str, Coroutine[Any, Any, Any], Entry | None]] = []  # what was called, and in which step
 
     # What the core asks without waiting.
@@ -86,6 +87,16 @@ class AsyncDriver:
     def leaving(self) -> bool:
         """Return whether the caller was cancelled, as he is with all tasks when their loop ends behind an interrupt."""
         return self._caller is not None and self._caller.cancelling() > self._cancels
+
+    def told_of_stop(self) -> None:
+        """Wake all who wait, and whoever has called the agent: its process is to stop. From any thread."""
+
+        def told() -> None:
+            self.ring()
+            _wake(self.stopping)
+
+        with suppress(RuntimeError):  # the loop is closed, and with it the run has left
+            self.loop.call_soon_threadsafe(told)
 
     @property
     def calm(self) -> bool:
@@ -291,10 +302,11 @@ class AsyncDriver:
                 await asyncio.wait([body], timeout=left)
             except asyncio.CancelledError as error:
                 cancelled = cancelled or error
-                if command.cuttable:
+                patience_s = command.patience_s() if command.cuttable else cancel_wait_s
+                if command.cuttable and not patience_s:
                     break
-                if cancel_wait_s is not None:
-                    held = self.loop.time() + cancel_wait_s
+                if patience_s is not None:
+                    held = self.loop.time() + patience_s
                     deadline = held if deadline is None else min(deadline, held)
         if body.done():
             if body.cancelled():  # by itself, or with all tasks at the loop's end: then the run is stopped in this turn
@@ -347,7 +359,7 @@ class AsyncDriver:
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
-        telling = _Telling(self.loop, deliver, command.late)
+        telling = Telling(self.loop, deliver, command.late)
 
         def work() -> None:
             ended: Ended | None = None
@@ -364,36 +376,6 @@ class AsyncDriver:
         weakref.finalize(thread, telling.lost).atexit = False
         thread.start()
         return body
-
-
-class _Telling:
-    """Tell a loop once how a body in a thread ended; where the loop is closed, tell `late`."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Ended], None], late: Callable[[Ended], None]
-    ) -> None:
-        self._loop = loop
-        self._deliver = deliver
-        self._late = late
-        self._told = self._heard = False
-
-    def tell(self, ended: Ended) -> None:
-        """Tell it, from the thread."""
-        self._told = True
-        try:
-            self._loop.call_soon_threadsafe(self._hear, ended)
-        except RuntimeError:  # the loop is closed, and whoever waited is gone
-            self._late(ended)
-
-    def _hear(self, ended: Ended) -> None:
-        if not self._heard:
-            self._heard = True
-            self._deliver(ended)
-
-    def lost(self) -> None:
-        """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
-        if not self._told:
-            self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))
 
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)

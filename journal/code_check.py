@@ -516,6 +516,9 @@ class CodeChecker(Runner):
             self._drive(agent, parts)
         except (CheckOver, RoundOver):
             return
+        except f.OverBudget as over:
+            with suppress(CheckOver, RoundOver):
+                watcher.append((over.event,))
         except (f.Mistake, f.PlanChanged, f.StepDiverged) as stop:
             watcher.refused(stop)
 

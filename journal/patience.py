@@ -1,4 +1,4 @@
-"""How patient a journal is: with runs that don't get on, and with calls in flight when a run is to leave its process."""
+"""How patient a journal is: with runs that don't get on, and with calls in flight when a run leaves its process."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
@@ -34,7 +34,7 @@ from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, RunNotFound, StoreError, WrongExpectation
+from runjournal.log.errors import AppendRefused, CancelRequested, RunNotFound, StoreError, WrongExpectation
 from runjournal.log.head import RECOVERIES, TERMINAL, Head
 from runjournal.log.limits import (
     backoff_s,
@@ -51,8 +51,10 @@ from runjournal.writing.appender import Batch, SharedAppend
 from .logbook import Logbook
 from .questions import told
 from .run import Run, SyncDriver
+from .stopping import heeded_by, heeding
 
 Agent = Callable[[Run], Any]
+CANCELLED: Final = "a cancel was requested"
 
 
 class Claim(NamedTuple):
@@ -139,7 +141,7 @@ class Runner:
                 raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
-            events.append(e.RunCancelled("a cancel was requested"))
+            events.append(e.RunCancelled(CANCELLED))
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
         else:
@@ -222,14 +224,16 @@ class Runner:
 
     def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
-        if claim is None:
-            return self.outcome(run_id)
-        (run, parts), output = self.open(claim, code), list[Json]()
-        with self.owned(claim):
-            self.triage(parts)
-            output.append(self._drive(partial(agent, run), parts))
-        return output[0] if output else self.outcome(run_id)
+        with heeding(self.log.patience.grace_s) as heed:
+            claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
+            if claim is None:
+                return self.outcome(run_id)
+            (run, parts), output = self.open(claim, code), list[Json]()
+            heeded_by(heed, self.log, parts.core, parts.core.driver.ring)
+            with self.owned(claim):
+                self.triage(parts)
+                output.append(self._drive(partial(agent, run), parts))
+            return output[0] if output else self.outcome(run_id)
 
     def let_go(self, tried: Sequence[Batch]) -> None:
         """After an interrupt: release a run that was claimed and that nobody here goes on with.
@@ -249,7 +253,14 @@ class Runner:
         self.log.ownership.leases.drop(run_id, epoch)
         head = self.log.head(run_id)
         if (head.status, head.epoch) == ("running", epoch):
-            self.log.append(run_id, [e.RunRequeued("released")], epoch=epoch)
+            self._leave(run_id, epoch, e.RunRequeued("released"))
+
+    def _leave(self, run_id: str, epoch: int, event: Event) -> None:
+        """Append as the owner what leaves the run to others; its end, if a cancel was requested."""
+        try:
+            self.log.append(run_id, [event], epoch=epoch)
+        except CancelRequested:
+            self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=epoch)
 
     @contextmanager
     def owned(self, claim: Claim, left: Callable[[], bool] = lambda: False) -> Generator[None]:
@@ -265,7 +276,9 @@ class Runner:
         except (f.Suspend, f.Completed):
             return
         except f.Cancelled:
-            self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
+            self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=claim.epoch)
+        except f.OverBudget as over:
+            self.log.append(run_id, [over.event], epoch=claim.epoch)
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
         except f.EffectNotRecorded:
@@ -273,7 +286,7 @@ class Runner:
         except BaseException as error:
             with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
                 if self.log.ownership.live(run_id).status.status == "running":  # else it has ended, or its round has
-                    self.log.append(run_id, [_left(error)], epoch=claim.epoch)
+                    self._leave(run_id, claim.epoch, _left(error))
             raise
 
     def open(self, claim: Claim, code: str = "") -> tuple[Run, RunParts]:
@@ -286,7 +299,7 @@ class Runner:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
-        order = TellingOrder(Core(lineage, claim.epoch, driver))
+        order = TellingOrder(Core(lineage, claim.epoch, driver, self.log.patience.grace_s))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
         return RunParts(caller, store_requests=self.log.store_requests)

@@ -63,7 +63,12 @@ def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
         if head.status == "running":
             if not owner.gone(head, log.ownership.process, log.clock):
                 raise NotAllowed(f"run {run_id}: {head.owner} is at work in step {opened.id}; cancel the run instead")
-            events.insert(0, e.RunRequeued(owner.lapse_reason(head, log.clock, log.ownership.process, stopping=state.status.stopping)))
+            events.insert(
+                0,
+                e.RunRequeued(
+                    owner.lapse_reason(head, log.clock, log.ownership.process, stopping=state.status.stopping)
+                ),
+            )
         elif head.status == "waiting":
             events.append(e.RunRequeued("abandoned"))
         step[:] = [opened.id]

@@ -56,10 +56,9 @@ class Status:
 
     `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
     step that ended; `recoveries` all, and so those after a death that isn't the run's doing. `stopping`: the owner's
-    process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
-    stopped under since, oldest first. `why` is in words why it
-    waits, or what its owner met that released it. Of a run that was purged `was` is the status before, and `why` is for
-    what reason.
+    process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the
+    run has stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it.
+    Of a run that was purged `was` is the status before, and `why` is for what reason.
     """
 
     VERSION: ClassVar[int] = 5

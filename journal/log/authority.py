@@ -109,6 +109,8 @@ _NEVER_OWNER: Final = frozenset(
 )
 _OVER: Final = frozenset({"run.erased", "run.purged"})
 """What is done to a run that has ended, by anybody."""
+_GOES_ON: Final = frozenset({"step.started", "run.waiting", "run.retry_scheduled", "run.requeued"})
+"""What an owner that was told to cancel doesn't append: with it the run would go on, or be there for another owner."""
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"
@@ -223,7 +225,7 @@ def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> Non
         raise InvalidTransition(head.run_id, status, kind, "a person decides so of a run that nobody owns")
     if isinstance(event, e.RunRequeued) and event.reason != "released":
         raise NotAllowed(f"run {head.run_id}: its owner requeues it as `released`, not as `{event.reason}`")
-    if cancel and (kind == "step.started" or (cancel == "now" and kind in CALL_STARTS)):
+    if cancel and (kind in _GOES_ON or (cancel == "now" and kind in CALL_STARTS)):
         raise CancelRequested(f"run {head.run_id}: a cancel was requested ({cancel}): {kind} is refused; end the run")
 
 

@@ -169,6 +169,8 @@ link_id_chars_max: Final = 110
 digest of the whole."""
 link_digest_chars: Final = 12
 """Characters of that digest."""
+stop_look_s: Final = 0.05
+"""Between two looks of a process that was told to stop at what is in flight."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64

@@ -173,8 +173,10 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.PlanSet():
             task = event.tasks[-1]
             return {"task_id": task["id"], "status": task["status"]}
-        case e.SignalTaken() | e.RunCancelled() | e.RunCancelRequested():
+        case e.SignalTaken() | e.RunCancelled():
             return {}
+        case e.RunCancelRequested():
+            return {"mode": event.mode}
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
 
@@ -671,8 +673,8 @@ class Journal:
         note = e.NoteAdded("", code="told_to_stop")
         self.log.append(run_id, [note], epoch=self.store.inner.head(run_id).epoch)
 
-    def cancel(self, run_id: str) -> None:
-        self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", "now")], expect=None)
+    def cancel(self, run_id: str, mode: str = "now") -> None:
+        self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", mode)], expect=None)
 
 
 class AsyncJournal(Journal):

@@ -1129,6 +1129,45 @@ def test_a_cancel_wins_against_an_intent(m: Any) -> None:
         assert "cancelled" == lab.serve().status and tools == events_of(lab, "tool.")
 
 
+@rule  # engine.md X9
+def test_a_cancel_after_the_step_lets_the_step_end(m: Any) -> None:
+    """It makes its other calls, and the next step isn't begun; a sharper cancel meanwhile stops it in the step."""
+    for modes, tools in ((["after_step"], 2), (["after_step", "now"], 1), (["now", "after_step"], 1)):
+        lab = bench(
+            m,
+            lambda run: [
+                run.do("a", lambda: [use(run, lab, "unsafe"), use(run, lab, "unsafe", 2)]),
+                run.do("b", lambda: use(run, lab, "unsafe", 3)),
+            ],
+        )
+        lab.cancelled = lambda _: [lab.journal.cancel("r", mode) for mode in modes]  # type: ignore[attr-defined]
+        crash_at(lab, "after tool.started", kind="cancelled")
+        assert ("cancelled", tools) == (lab.serve().status, len(lab.world.effects))
+
+
+@rule  # engine.md X22
+def test_a_run_that_is_to_be_cancelled_is_left_to_nobody(m: Any) -> None:
+    """It isn't queued for a retry, doesn't wait, and isn't released: its owner ends it where it would leave it."""
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: use(run, lab, "unsafe"))
+        if way == "retry":
+            raise m.Transient("once more")
+        if way == "mistake":
+            raise m.Mistake("in the code")
+        if way == "interrupt":
+            raise KeyboardInterrupt
+        return run.ask("go on?")
+
+    for way in ("retry", "mistake", "interrupt", "ask"):
+        lab = bench(m, agent)
+        lab.cancelled = lambda _: lab.journal.cancel("r", "after_step")  # type: ignore[attr-defined]
+        crash_at(lab, "after tool.started", kind="cancelled")
+        with suppress(m.Mistake, KeyboardInterrupt):
+            lab.journal.run(lab.agent, "r")
+        assert ("cancelled", 1) == (lab.store.state("r").status, len(lab.events("run.claimed"))), way
+
+
 @rule  # engine.md A5
 def test_a_stalled_owner_in_each_place(m: Any) -> None:
     """The other one finishes, the first one changes nothing."""
