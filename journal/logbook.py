@@ -5,10 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from runjournal.engine.media import attachment, reference_of
+from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
@@ -66,6 +68,8 @@ class Logbook:
     """Whether the log holds what models are asked."""
     patience: Patience
     """When a run that doesn't get on is left alone, and how long calls in flight are waited for."""
+    on_waiting: tuple[Callable[[Any], object], ...]
+    """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -81,10 +85,12 @@ class Logbook:
         appender: type[Appender] = Appender,
         store_requests: bool = True,
         patience: Patience | None = None,
+        on_waiting: Iterable[Callable[[Any], object]] = (),
     ) -> None:
         self.store = store
         self.patience = (patience or Patience()).checked()
         self.store_requests = store_requests
+        self.on_waiting = _hooks(on_waiting)
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(
@@ -107,6 +113,7 @@ class Logbook:
         recoveries_max: int = recoveries_max,
         attempt_recoveries_max: int = attempt_recoveries_max,
         grace_s: float = grace_s,
+        on_waiting: Iterable[Callable[[Any], object]] = (),
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
@@ -115,9 +122,9 @@ class Logbook:
         `store_requests` the log holds short digests of what models are asked, and not the requests. A run whose process
         has died more than `recoveries_max` times without getting on, or `attempt_recoveries_max` times within one
         attempt of a step, waits for `resume`; a death that isn't its doing doesn't count. `grace_s` is how long calls
-        in flight are waited for when their run ends, or its process gets a SIGTERM. Raises
-        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
-        `private`.
+        in flight are waited for when their run ends, or its process gets a SIGTERM. `on_waiting` are
+        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. Raises StoreUnavailable,
+        NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
         """
         patience = Patience(recoveries_max, attempt_recoveries_max, grace_s).checked()
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
@@ -130,6 +137,7 @@ class Logbook:
         return cls(
             store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
             patience=patience,
+            on_waiting=on_waiting,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -221,7 +229,23 @@ class Logbook:
             raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
         return self.ownership.appender.append(*batches) if batches else []
 
+    def attach(self, run_id: str, data: bytes, media_type: str, name: str | None = None) -> dict[str, Json]:
+        """Bring bytes into a run, as anybody: an open run, to record into it; return the reference, plain JSON.
+
+        In an agent it is `run.attach`, which says more. Raises RunNotFound, InvalidArgument, TooLarge, NotAllowed for
+        an imported or erased run, Purged.
+        """
+        event = attachment(data, media_type, name)
+        self.head(run_id)
+        found = reference_of(self.append(run_id, [event])[0])
+        assert found is not None  # noqa: S101 - it was written just now
+        return found
+
     # Reading.
+
+    def read_blob(self, ref: Json) -> bytes:
+        """Return the bytes that a reference leads to, verified by its SHA-256; see `Run.read_blob`."""
+        return media.opened(ref, self.store.blob, self.store.key)
 
     def head(self, run_id: str) -> Head:
         """Return the run's row: status, owner, head. Raises RunNotFound."""
@@ -426,3 +450,14 @@ def _check_times(at: Sequence[str], count: int) -> None:
         raise InvalidArgument(f"at: expected one time for each of {count} events, got {len(at)}")
     for place, moment in enumerate(at):
         TIME.check(moment, f"at[{place}]")
+
+
+def _hooks(given: Iterable[Callable[[Any], object]]) -> tuple[Callable[[Any], object], ...]:
+    """Return the hooks. Raises InvalidArgument for one that can't be called."""
+    if callable(given):
+        raise InvalidArgument("on_waiting: expected a list of functions, got one: put it in [ ]")
+    hooks = tuple(given)
+    for each in hooks:
+        if not callable(each):
+            raise InvalidArgument(f"on_waiting: expected functions of a Waiting, got {each!r:.80}")
+    return hooks

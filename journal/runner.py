@@ -5,14 +5,10 @@ The rules: engine.md V1 to V6, and engine.md F3, F4 for what leaves the agent.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from runjournal.engine import failures as f
@@ -24,6 +20,7 @@ from runjournal.engine.commands import Made
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
+from runjournal.engine.media import RunMedia
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
@@ -40,7 +37,6 @@ from runjournal.log.limits import (
     backoff_s,
     cancel_tries_max,
     lease_s,
-    name_chars_max,
     rounds_max,
 )
 from runjournal.projections.shell import store_option
@@ -48,13 +44,18 @@ from runjournal.projections.state import RunState
 from runjournal.writing import purged
 from runjournal.writing.appender import Batch, SharedAppend
 
+from .agent_code import agent_path, code_version
 from .logbook import Logbook
 from .questions import told
 from .run import Run, SyncDriver
 from .stopping import heeded_by, heeding
+from .telling import tell
 
 Agent = Callable[[Run], Any]
 CANCELLED: Final = "a cancel was requested"
+
+WAITS: Final = (f.RunWaiting, f.CodeDiffers)
+"""What whoever runs a run is told when it waits for people, who are told then, too."""
 
 
 class Claim(NamedTuple):
@@ -124,7 +125,8 @@ class Runner:
         if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
-        if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
+        due = head.due_at is not None and head.due_at <= timestamp(clock.now())
+        if head.status == "waiting" and not (state.status.woken or due or head.cancel_requested or resume == "manual"):
             if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
                 return None
             resume = "code"
@@ -217,6 +219,9 @@ class Runner:
         tried = list[Batch]()
         try:
             return self._run(agent, run_id, tried, only_new=only_new)
+        except WAITS:
+            tell(self.log, run_id)
+            raise
         except BaseException as error:
             if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
@@ -298,11 +303,12 @@ class Runner:
     def parts(self, claim: Claim, driver: Driver, code: str) -> RunParts:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
-        lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
+        lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id))
         order = TellingOrder(Core(lineage, claim.epoch, driver, self.log.patience.grace_s))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
-        return RunParts(caller, store_requests=self.log.store_requests)
+        media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
+        return RunParts(caller, media, store_requests=self.log.store_requests)
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner of a claim."""
@@ -325,9 +331,6 @@ class Runner:
             return False
         batch = self.log.batch(run_id, events, expect=None, epoch=epoch)
         return self.log.ownership.appender.submit(batch, told)
-
-    def notify(self, waits: list[dict[str, str]]) -> None:
-        """Do nothing: people can be told of a wait here, as soon as it is on record."""
 
     def check_lease(self, run_id: str, epoch: int) -> None:
         """Check, directly before a call, that the run is still ours. Raises Fenced; NotSent if nobody can say now."""
@@ -358,7 +361,6 @@ class Runner:
                     waits.append({"kind": "question", "id": call_id})
         if waits:
             parts.drive(core.append(e.RunWaiting(waits)))
-            core.lineage.notify(waits)
             core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:
@@ -499,31 +501,3 @@ def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
 
 def _restart_loop(why: str) -> e.RunWaiting:
     return e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why=why)
-
-
-def code_version(agent: Callable[..., Any]) -> str:
-    """Return SHA-256 in hex of the source of the agent's module, "" where there is none.
-
-    It shows if the code changed.
-    """
-    try:
-        source = inspect.getsourcefile(inspect.unwrap(agent))
-        return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
-    except (OSError, TypeError):  # it is no function, or its source isn't here
-        return ""
-
-
-def agent_path(agent: Callable[..., Any]) -> str | None:
-    """Return how an agent is imported, as module:function; None for one that isn't found again by that name.
-
-    That is so of a lambda, of a function in a function, and of the script that a process was started with, which would
-    run anew if it were imported.
-    """
-    module, names = getattr(agent, "__module__", None), getattr(agent, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(names, str) or module == "__main__":
-        return None
-    found: object = sys.modules.get(module)
-    for name in names.split("."):
-        found = getattr(found, name, None)
-    path = f"{module}:{names}"
-    return path if found is agent and path.isprintable() and len(path) <= name_chars_max else None

@@ -32,6 +32,9 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
 STANDSTILLS: Final = {"code": "stopped: the code differs", "recoveries": "stopped: it doesn't get on"}
 """Kinds of waits for which nothing comes but other code or a person's `resume`, each as it is shown to people."""
 
+TOLD: Final = "told"
+"""The code of the note that says that people were told that the run waits."""
+
 STEP_TYPES: Final = frozenset({"step.started", "step.completed", "step.failed"})
 
 
@@ -58,10 +61,11 @@ class Status:
     step that ended; `recoveries` all, and so those after a death that isn't the run's doing. `stopping`: the owner's
     process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the
     run has stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it.
-    Of a run that was purged `was` is the status before, and `why` is for what reason.
+    `told`: people were told that it waits. Of a run that was purged `was` is the status before, and `why` is for what
+    reason.
     """
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
 
     status: str = "new"
     kind: str = ""
@@ -84,6 +88,7 @@ class Status:
     proven_code: str | None = None
     stopped_codes: list[str] = field(default_factory=list[str])
     woken: bool = False
+    told: bool = False
     due_at: str | None = None
     cancel: str | None = None
     queued_at: str | None = None
@@ -156,7 +161,7 @@ class Status:
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
         """Note what the run waits for, and that it has no owner; to have come here is progress, unless it stands."""
         self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
-        self.woken, self.why = False, event.why
+        self.woken, self.told, self.why = False, False, event.why
         if not self.stands:
             self.stuck = 0
         elif self.stands == "code":
@@ -196,7 +201,8 @@ class Status:
         self.cancel = sharper(self.cancel, event.mode)
 
     def on_note(self, record: RecordedEvent, event: e.NoteAdded) -> None:
-        """Note that the owner says that its process was told to stop; what others remark changes nothing."""
+        """Note that people were told what the run waits for, or that the owner's process was told to stop."""
+        self.told = self.told or (event.code == TOLD and self.status == "waiting")
         if event.code == TOLD_TO_STOP and record.epoch and record.epoch == self.epoch:
             self.stopping = True
 

@@ -15,6 +15,7 @@ from .calls import Caller
 from .commands import Verb
 from .core import Core
 from .driver import finished
+from .media import RunMedia
 from .requests import AskedRequests
 
 T = TypeVar("T")
@@ -71,8 +72,9 @@ class ReadMessages:
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
-    def __init__(self, caller: Caller, *, store_requests: bool = True) -> None:
+    def __init__(self, caller: Caller, media: RunMedia, *, store_requests: bool = True) -> None:
         self.core = caller.core
+        self.core.media = media
         self.steps = caller.steps
         self.caller = caller
         self.lent = LentValues()

@@ -721,7 +721,7 @@ class RunView:
         self.product = run
         self.journal = journal
         self.id = run.id
-        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
+        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask", "ask_all"):
             setattr(self, name, getattr(run, name))
 
     @property
