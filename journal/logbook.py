@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from runjournal.engine.media import attachment, reference_of
+from runjournal.engine.retry import Retry, checked
 from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
@@ -33,7 +34,7 @@ from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 from . import naming
-from .patience import Patience
+from .stop_limits import StopLimits
 
 P = TypeVar("P", bound=Projection)
 
@@ -45,6 +46,8 @@ class Place(NamedTuple):
     hash: str | None = None
 
 
+DEFAULT = Retry()
+"""How calls are tried again, as shipped."""
 START = Place()
 """Before the first event of a store."""
 
@@ -66,8 +69,10 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
-    patience: Patience
+    stop_limits: StopLimits
     """When a run that doesn't get on is left alone, and how long calls in flight are waited for."""
+    call_retry: Retry
+    """How calls are tried again that failed for now, where they don't say so themselves."""
     on_waiting: tuple[Callable[[Any], object], ...]
     """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
@@ -84,12 +89,14 @@ class Logbook:
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
-        patience: Patience | None = None,
+        stop_limits: StopLimits | None = None,
         on_waiting: Iterable[Callable[[Any], object]] = (),
+        retry: Retry | None = None,
     ) -> None:
         self.store = store
-        self.patience = (patience or Patience()).checked()
+        self.stop_limits = (stop_limits or StopLimits()).checked()
         self.store_requests = store_requests
+        self.call_retry = checked(retry, "Journal") or DEFAULT
         self.on_waiting = _hooks(on_waiting)
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
@@ -114,6 +121,7 @@ class Logbook:
         attempt_recoveries_max: int = attempt_recoveries_max,
         grace_s: float = grace_s,
         on_waiting: Iterable[Callable[[Any], object]] = (),
+        retry: Retry | None = None,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
@@ -123,10 +131,12 @@ class Logbook:
         has died more than `recoveries_max` times without getting on, or `attempt_recoveries_max` times within one
         attempt of a step, waits for `resume`; a death that isn't its doing doesn't count. `grace_s` is how long calls
         in flight are waited for when their run ends, or its process gets a SIGTERM. `on_waiting` are
-        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. Raises StoreUnavailable,
+        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. `retry` says how calls
+        are tried again that failed for now and can't happen twice; without it, `Retry()` does. Raises StoreUnavailable,
         NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
         """
-        patience = Patience(recoveries_max, attempt_recoveries_max, grace_s).checked()
+        checked(retry, "Journal.open")
+        limits = StopLimits(recoveries_max, attempt_recoveries_max, grace_s).checked()
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
             new_key()  # to fail here, and not at the first run
@@ -136,8 +146,7 @@ class Logbook:
             store.scrub()
         return cls(
             store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
-            patience=patience,
-            on_waiting=on_waiting,
+            stop_limits=limits, on_waiting=on_waiting, retry=retry,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -1,28 +1,51 @@
-"""How patient a journal is: with runs that don't get on, and with calls in flight when a run leaves its process."""
+"""How long whoever runs a run waits, in his own process, for a time at which it goes on: engine.md W21."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import NamedTuple
+from datetime import timedelta
+from typing import cast
 
-from runjournal.log import limits
+from runjournal.engine.failures import RunWaiting
+from runjournal.log.clock import Clock, SystemClock, parse_timestamp
 from runjournal.log.errors import InvalidArgument
+from runjournal.log.limits import wait_look_s
+
+from .logbook import Logbook
 
 
-class Patience(NamedTuple):
-    """The settings of `Journal.open` of these names."""
+class Patience:
+    """How long a run may still be waited for: `wait_s` seconds in all. Raises InvalidArgument."""
 
-    recoveries_max: int = limits.recoveries_max
-    attempt_recoveries_max: int = limits.attempt_recoveries_max
-    grace_s: float = limits.grace_s
+    def __init__(self, log: Logbook, run_id: str, wait_s: float) -> None:
+        given = cast("object", wait_s)  # callers aren't all typed
+        if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given < math.inf:
+            raise InvalidArgument(f"wait_s: expected a number of seconds from 0, got {given!r}")
+        self._log = log
+        self._run_id = run_id
+        self._until = log.clock.now() + timedelta(seconds=wait_s) if wait_s else None
 
-    def checked(self) -> Patience:
-        """Return the same. Raises InvalidArgument for what can't be a bound."""
-        for name in ("recoveries_max", "attempt_recoveries_max"):
-            count: object = getattr(self, name)
-            if type(count) is not int or count < 0:
-                raise InvalidArgument(f"{name}: expected a whole number from 0, got {count!r}"[:120])
-        grace: object = self.grace_s
-        if type(grace) not in (int, float) or not 0 <= self.grace_s < math.inf:
-            raise InvalidArgument(f"grace_s: expected seconds from 0, got {grace!r}"[:120])
-        return self
+    def pause_s(self, error: BaseException) -> float | None:
+        """Return for how many seconds to sleep before the run is tried again; None if its error is for the caller.
+
+        One that waits for something else besides, which may come earlier, is looked at every so often.
+        """
+        if self._until is None or not isinstance(error, Exception):
+            return None
+        head = self._log.head(self._run_id)
+        if head.status not in ("waiting", "scheduled_retry") or head.due_at is None:
+            return None
+        due = parse_timestamp(head.due_at)
+        if due > self._until:
+            return None
+        left_s = max(0.0, (due - self._log.clock.now()).total_seconds())
+        return min(left_s, wait_look_s) if isinstance(error, RunWaiting) else left_s
+
+
+async def slept(clock: Clock, seconds: float) -> None:
+    """Sleep on a loop: by the loop's time where the clock is the machine's, else by the clock's own."""
+    if isinstance(clock, SystemClock):
+        await asyncio.sleep(seconds)
+    else:
+        clock.sleep(seconds)

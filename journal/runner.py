@@ -25,7 +25,7 @@ from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, claims, known, same_name
-from runjournal.engine.waits import awaited
+from runjournal.engine.waits import awaited, only_timers
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
@@ -46,7 +46,8 @@ from runjournal.writing.appender import Batch, SharedAppend
 
 from .agent_code import agent_path, code_version
 from .logbook import Logbook
-from .questions import told
+from .patience import Patience
+from .questions import not_due, told
 from .run import Run, SyncDriver
 from .stopping import heeded_by, heeding
 from .telling import tell
@@ -92,7 +93,7 @@ class Runner:
     ) -> None:
         self.log = log
         self.tools = known() if tools is None else tools
-        self.patience = log.patience.recoveries_max if patience is None else patience
+        self.patience = log.stop_limits.recoveries_max if patience is None else patience
 
     # Claiming.
 
@@ -120,13 +121,15 @@ class Runner:
         head = log.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        if head.status in TERMINAL or head.unowned:
+        if head.status in TERMINAL or head.unowned or log.store.imported(run_id) is not None:
             return None
         if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         due = head.due_at is not None and head.due_at <= timestamp(clock.now())
         if head.status == "waiting" and not (state.status.woken or due or head.cancel_requested or resume == "manual"):
+            if only_timers(state):
+                raise not_due(log, state)
             if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
                 return None
             resume = "code"
@@ -135,12 +138,12 @@ class Runner:
         since = clock.boottime_s()
         if head.status == "running":
             events.append(lapse := e.RunRequeued(self._lapse(head, state, code)))
-            if lapse.reason in RECOVERIES:
-                stuck, entered = stuck + 1, entered + 1
+            counted = int(lapse.reason in RECOVERIES)
+            stuck, entered = stuck + counted, entered + counted
             resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
-            if head.due_at is not None and head.due_at > timestamp(clock.now()):
-                raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
+            if head.due_at is not None and not due:
+                raise not_due(log, state)
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
             events.append(e.RunCancelled(CANCELLED))
@@ -173,7 +176,7 @@ class Runner:
         """
         if stuck > self.patience:
             return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
-        if entered > self.log.patience.attempt_recoveries_max:
+        if entered > self.log.stop_limits.attempt_recoveries_max:
             step = state.steps.open.id if state.steps.open else ""
             return _restart_loop(f"{entered} recoveries within one attempt of step {step}")
         over = None if state.steps.open else exceeded(state, timestamp(self.log.clock.now()))
@@ -214,22 +217,29 @@ class Runner:
 
     # Running.
 
-    def run(self, agent: Agent, run_id: str, *, only_new: bool = False) -> Json:
-        """Go on with a run, or say how it ended. `only_new`: code that has stopped it isn't tried once more."""
-        tried = list[Batch]()
-        try:
-            return self._run(agent, run_id, tried, only_new=only_new)
-        except WAITS:
-            tell(self.log, run_id)
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception | f.Stop):
-                self.let_go(tried)
-            raise
+    def run(self, agent: Agent, run_id: str, *, only_new: bool = False, wait_s: float = 0.0) -> Json:
+        """Go on with a run, or say how it ended. `only_new`: code that has stopped it isn't tried once more.
+
+        `wait_s`: sleep up to so many seconds in all for times at which it goes on.
+        """
+        patience = Patience(self.log, run_id, wait_s)
+        while True:
+            tried = list[Batch]()
+            try:
+                return self._run(agent, run_id, tried, only_new=only_new)
+            except BaseException as error:
+                if isinstance(error, WAITS):
+                    tell(self.log, run_id)
+                elif not isinstance(error, Exception | f.Stop):
+                    self.let_go(tried)
+                pause_s = patience.pause_s(error)
+                if pause_s is None:
+                    raise
+            self.log.clock.sleep(pause_s)
 
     def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        with heeding(self.log.patience.grace_s) as heed:
+        with heeding(self.log.stop_limits.grace_s) as heed:
             claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
             if claim is None:
                 return self.outcome(run_id)
@@ -304,9 +314,9 @@ class Runner:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id))
-        order = TellingOrder(Core(lineage, claim.epoch, driver, self.log.patience.grace_s))
+        order = TellingOrder(Core(lineage, claim.epoch, driver, self.log.stop_limits.grace_s))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
-        caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
+        caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
         return RunParts(caller, media, store_requests=self.log.store_requests)
 
@@ -436,12 +446,15 @@ class Runner:
             raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db)
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
+        if status.status == "waiting" and only_timers(state):
+            raise not_due(self.log, state)
         if status.status == "waiting":
             waits = [told(self.log, state, wait) for wait in status.waits]
             found = [awaited(run_id, state, wait, db=db) for wait in waits]
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
-        instead = ": nobody owns it; fork it, and run that" if status.unowned else ": it can't be run here"
+        foreign = status.unowned or self.log.store.imported(run_id) is not None
+        instead = ": nobody owns it; fork it, and run that" if foreign else ": it can't be run here"
         raise f.RunBusy(f"run {run_id} is {status.status}{instead}")
 
     # What others append.

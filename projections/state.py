@@ -170,7 +170,7 @@ class RunState:
         if kind == "child":
             return self.inbox.children.get(key, "running") != "running"
         if kind == "signal":
-            taken = (self.steps.open.took or ()) if self.steps.open else ()
+            taken = self.steps.open.taken if self.steps.open else ()
             return any(signal[2] == key and signal[1] not in taken for signal in self.inbox.signals)
         if kind in ("timer", *status.STANDSTILLS):
             return False
@@ -233,7 +233,7 @@ class RunState:
         if step is not None:
             if sent and step.kind == "do" and step.key is None:
                 self.steps.spent.append(step.id)
-            self.inbox.take(step.took or ())
+            self.inbox.take(step.taken)
             self.approvals.complete_step(step.id)
         self.steps.on_completed(record, event)
         self.status.progress()

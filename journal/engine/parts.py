@@ -17,6 +17,7 @@ from .core import Core
 from .driver import finished
 from .media import RunMedia
 from .requests import AskedRequests
+from .timers import Timers
 
 T = TypeVar("T")
 
@@ -77,6 +78,7 @@ class RunParts:
         self.core.media = media
         self.steps = caller.steps
         self.caller = caller
+        self.timers = Timers(caller)
         self.lent = LentValues()
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self._read = ReadMessages(self.core)
