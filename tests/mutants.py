@@ -1145,8 +1145,8 @@ OURS: Final = (
     Mutant(
         "a run that doesn't get on is tried once too often",
         "Runner.claim",
-        "stuck, entered = stuck + 1, entered + 1",
-        "entered = entered + 1",
+        "stuck, entered = stuck + counted, entered + counted",
+        "entered = entered + counted",
     ),
     Mutant(
         "an attempt of a step is recovered for ever",
