@@ -28,22 +28,22 @@ _new_id = click.option(
     epilog=f"{WHOLE}\n\n{EXITS}",
     examples=[
         ("runjournal cancel report-42 --reason 'not needed'", "it ends behind the step that is open"),
-        ("runjournal cancel report-42 --mode now", "it ends at the next call"),
+        ("runjournal cancel report-42 --now", "it ends at the next call"),
     ],
 )
 @click.argument("run")
 @click.option(
-    "--mode",
-    type=click.Choice(["after-step", "now"]),
-    default="after-step",
+    "--now/--after-step",
+    "at_once",
+    default=False,
     show_default=True,
-    help="When its owner, if it has one, is to stop.",
+    help="Its owner, if it has one, begins no call any more, or only no step; what is in flight ends.",
 )
 @act_options
 @pass_app
-def cancel(app: App, run: str, *, mode: str, act: Act) -> int:
+def cancel(app: App, run: str, *, at_once: bool, act: Act) -> int:
     """Stop a run: one that nobody owns is ended at once, else its owner obeys, or whoever claims it next."""
-    when: Literal["after_step", "now"] = "now" if mode == "now" else "after_step"
+    when: Literal["after_step", "now"] = "now" if at_once else "after_step"
     with acting(app, act) as desk:
         name = desk.name(run)
         sent = desk.journal.sent(name)

@@ -261,7 +261,7 @@ _SAMPLES: Final = {
 # What the matrix can't say: it is asked with a call that isn't in the outbox, and with a question that is open.
 CONDITIONS: Final = {
     "run.claimed": "A batch that holds it takes the next epoch. From `waiting` only if what the run waits for has come, if it is due, or with `resume` = `manual`; never after a cancel was requested.",
-    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired` and `owner_dead` once the owner is gone; `resumed` by anyone, from `waiting` for `code` or `recoveries`; `abandoned` by anyone, from `waiting`, once no step is open.",
+    "run.requeued": "`released` by the owner alone; `retry_due` not before it is due; `lease_expired`, `owner_dead`, `machine_restarted`, `told_to_stop` and `redeployed` once the owner is gone; `resumed` by anyone, from `waiting` for `code` or `recoveries`; `abandoned` by anyone, from `waiting`, once no step is open.",
     "step.recorded": "While the run waits for `code`.",
     "step.failed": "By anyone but the owner only with `left`, and while a step is open.",
     "run.waiting": "Without the owner only for `recoveries`, and from `queued`.",

@@ -6,26 +6,30 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 from runjournal.engine import failures as f
 from runjournal.engine.parts import RunParts
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.base import Json
+from runjournal.log.limits import stop_look_s
 from runjournal.writing import keys, purged
 from runjournal.writing.appender import Batch
 
 from . import naming
+from .agent_code import agent_path, code_version
 from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
 from .patience import Patience, slept
-from .runner import WAITS, Claim, Runner, agent_path, code_version
+from .runner import WAITS, Claim, Runner
+from .stopping import heeded_by, heeding_async
 from .tasks import in_thread, over
 from .telling import tell, tell_all
 
 T = TypeVar("T")
+FIRST: Final = asyncio.FIRST_COMPLETED
 
 AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
@@ -109,17 +113,19 @@ class AsyncRunner(Runner):
     async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
         work = partial(self.claim, run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
-        claim = work() if self.log.store.sharing is None else await in_thread(work)
-        if claim is None:
-            return self.outcome(run_id)
-        driver, output = self.driver(claim), list[Json]()
-        parts = self.parts(claim, driver, code)
-        with self.owned(claim, over(driver.loop)):  # a loop that is closed goes on with nothing
-            self.triage(parts)
-            end = self._called(await self._own(agent, parts, driver), parts)
-            await parts.core.drive(parts.core.append(end.event))
-            output.append(end.told())
-        return output[0] if output else self.outcome(run_id)
+        async with heeding_async(self.log.stop_limits.grace_s) as heed:
+            claim = work() if self.log.store.sharing is None else await in_thread(work)
+            if claim is None:
+                return self.outcome(run_id)
+            driver, output = self.driver(claim), list[Json]()
+            parts = self.parts(claim, driver, code)
+            heeded_by(heed, self.log, parts.core, driver.told_of_stop)
+            with self.owned(claim, over(driver.loop)):  # a loop that is closed goes on with nothing
+                self.triage(parts)
+                end = self._called(await self._own(agent, parts, driver), parts)
+                await parts.core.drive(parts.core.append(end.event))
+                output.append(end.told())
+            return output[0] if output else self.outcome(run_id)
 
     def driver(self, claim: Claim) -> AsyncDriver:
         """Return the driver of a claim: its appends share commits, where the store's commits wait for something."""
@@ -134,9 +140,15 @@ class AsyncRunner(Runner):
         driver.begin()
         task = asyncio.get_running_loop().create_task(_call(agent, AsyncRun(parts, driver), driver))
         cancelled: BaseException | None = None
+        left_alone = False
         while not task.done():
             try:
-                await asyncio.wait([task])
+                if left_alone or not driver.stopping.done():
+                    await asyncio.wait({task, task if left_alone else driver.stopping}, return_when=FIRST)
+                    continue
+                await asyncio.wait([task], timeout=stop_look_s)
+                if steps.entry is None or not steps.entry.flights:  # its own code waits for something, and no tool does
+                    left_alone = task.cancel()
             except asyncio.CancelledError as error:
                 cancelled = cancelled or error
                 core.leave()
@@ -197,7 +209,7 @@ def _outcome(
     error: BaseException | None,
     cancelled: BaseException | None,
 ) -> Any:
-    if isinstance(stop, f.Suspend | f.Completed | f.Cancelled | f.Fenced):
+    if isinstance(stop, f.Suspend | f.Completed | f.OverBudget | f.Cancelled | f.Fenced):
         raise stop from error
     if stop is not None:
         raise cancelled or stop from error

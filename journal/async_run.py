@@ -75,6 +75,7 @@ class AsyncDriver:
         self._step: Entry | None = None
         self._caller: asyncio.Task[Any] | None = None
         self._cancels = 0
+        self.stopping: asyncio.Future[None] = self.loop.create_future()
         self.made: list[tuple[str, Coroutine[Any, Any, Any], Entry | None]] = []  # what was called, and in which step
 
     # What the core asks without waiting.
@@ -88,6 +89,16 @@ class AsyncDriver:
     def leaving(self) -> bool:
         """Return whether the caller was cancelled, as he is with all tasks when their loop ends behind an interrupt."""
         return self._caller is not None and self._caller.cancelling() > self._cancels
+
+    def told_of_stop(self) -> None:
+        """Wake all who wait, and whoever has called the agent: its process is to stop. From any thread."""
+
+        def told() -> None:
+            self.ring()
+            _wake(self.stopping)
+
+        with suppress(RuntimeError):  # the loop is closed, and with it the run has left
+            self.loop.call_soon_threadsafe(told)
 
     @property
     def calm(self) -> bool:
@@ -293,10 +304,11 @@ class AsyncDriver:
                 await asyncio.wait([body], timeout=left)
             except asyncio.CancelledError as error:
                 cancelled = cancelled or error
-                if command.cuttable:
+                patience_s = command.patience_s() if command.cuttable else cancel_wait_s
+                if command.cuttable and not patience_s:
                     break
-                if cancel_wait_s is not None:
-                    held = self.loop.time() + cancel_wait_s
+                if patience_s is not None:
+                    held = self.loop.time() + patience_s
                     deadline = held if deadline is None else min(deadline, held)
         if body.done():
             if body.cancelled():  # by itself, or with all tasks at the loop's end: then the run is stopped in this turn

@@ -41,11 +41,12 @@ from runjournal.projections.state import RunState
 from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
 
+from .agent_code import code_version
 from .check_words import asked_in, id_in, in_short, in_words, named_in, where_differs, written_by
 from .logbook import Logbook
 from .reel import OWNING, Reel
 from .run import Run, SyncDriver
-from .runner import Runner, code_version
+from .runner import Runner
 
 CONTEXT: Final = (
     e.MessageAppended, e.MemorySet, e.MemoryDeleted, e.MemoryReset, e.PlanSet, e.PlanUpdated, e.SignalTaken,
@@ -529,6 +530,9 @@ class CodeChecker(Runner):
             self._drive(agent, parts)
         except (CheckOver, RoundOver):
             return
+        except f.OverBudget as over:
+            with suppress(CheckOver, RoundOver):
+                watcher.append((over.event,))
         except (f.Mistake, f.PlanChanged, f.StepDiverged) as stop:
             watcher.refused(stop)
 

@@ -19,7 +19,7 @@ from runjournal.log.clock import Clock, SystemClock, new_id, timestamp
 from runjournal.log.codec import check_by, check_run_id, draft, is_utf8
 from runjournal.log.errors import InvalidArgument, Purged, RunNotFound, TailRewound
 from runjournal.log.head import STATUSES, Head
-from runjournal.log.limits import follow_poll_s, int_max
+from runjournal.log.limits import attempt_recoveries_max, follow_poll_s, grace_s, int_max, recoveries_max
 from runjournal.log.opening import open_store
 from runjournal.log.owner import Process, here
 from runjournal.log.shapes import TIME
@@ -34,6 +34,7 @@ from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 from . import naming
+from .stop_limits import StopLimits
 
 P = TypeVar("P", bound=Projection)
 
@@ -68,6 +69,8 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
+    stop_limits: StopLimits
+    """When a run that doesn't get on is left alone, and how long calls in flight are waited for."""
     call_retry: Retry
     """How calls are tried again that failed for now, where they don't say so themselves."""
     on_waiting: tuple[Callable[[Any], object], ...]
@@ -86,10 +89,12 @@ class Logbook:
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
+        stop_limits: StopLimits | None = None,
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
     ) -> None:
         self.store = store
+        self.stop_limits = (stop_limits or StopLimits()).checked()
         self.store_requests = store_requests
         self.call_retry = checked(retry, "Journal") or DEFAULT
         self.on_waiting = _hooks(on_waiting)
@@ -112,6 +117,9 @@ class Logbook:
         allow_unsafe: bool = False,
         private: bool = False,
         store_requests: bool = True,
+        recoveries_max: int = recoveries_max,
+        attempt_recoveries_max: int = attempt_recoveries_max,
+        grace_s: float = grace_s,
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
     ) -> Self:
@@ -119,12 +127,16 @@ class Logbook:
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
         makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
-        `store_requests` the log holds short digests of what models are asked, and not the requests. `on_waiting` are
+        `store_requests` the log holds short digests of what models are asked, and not the requests. A run whose process
+        has died more than `recoveries_max` times without getting on, or `attempt_recoveries_max` times within one
+        attempt of a step, waits for `resume`; a death that isn't its doing doesn't count. `grace_s` is how long calls
+        in flight are waited for when their run ends, or its process gets a SIGTERM. `on_waiting` are
         hooks that tell people that a run waits for them, each called with a `telling.Waiting`. `retry` says how calls
         are tried again that failed for now and can't happen twice; without it, `Retry()` does. Raises StoreUnavailable,
         NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
         """
         checked(retry, "Journal.open")
+        limits = StopLimits(recoveries_max, attempt_recoveries_max, grace_s).checked()
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
             new_key()  # to fail here, and not at the first run
@@ -134,7 +146,7 @@ class Logbook:
             store.scrub()
         return cls(
             store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
-            on_waiting=on_waiting, retry=retry,
+            stop_limits=limits, on_waiting=on_waiting, retry=retry,
         )  # fmt: skip
 
     def close(self) -> None:

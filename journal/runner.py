@@ -5,14 +5,10 @@ The rules: engine.md V1 to V6, and engine.md F3, F4 for what leaves the agent.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from runjournal.engine import failures as f
@@ -35,15 +31,12 @@ from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, RunNotFound, StoreError, WrongExpectation
-from runjournal.log.head import TERMINAL, Head
+from runjournal.log.errors import AppendRefused, CancelRequested, RunNotFound, StoreError, WrongExpectation
+from runjournal.log.head import RECOVERIES, TERMINAL, Head
 from runjournal.log.limits import (
-    attempt_recoveries_max,
     backoff_s,
     cancel_tries_max,
     lease_s,
-    name_chars_max,
-    recoveries_max,
     rounds_max,
 )
 from runjournal.projections.shell import store_option
@@ -51,13 +44,16 @@ from runjournal.projections.state import RunState
 from runjournal.writing import purged
 from runjournal.writing.appender import Batch, SharedAppend
 
+from .agent_code import agent_path, code_version
 from .logbook import Logbook
 from .patience import Patience
 from .questions import not_due, told
 from .run import Run, SyncDriver
+from .stopping import heeded_by, heeding
 from .telling import tell
 
 Agent = Callable[[Run], Any]
+CANCELLED: Final = "a cancel was requested"
 
 WAITS: Final = (f.RunWaiting, f.CodeDiffers)
 """What whoever runs a run is told when it waits for people, who are told then, too."""
@@ -93,11 +89,11 @@ class Runner:
     """Runs agents on a journal, in the thread that asks."""
 
     def __init__(
-        self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None, *, patience: int = recoveries_max
+        self, log: Logbook, tools: dict[str, Tool[..., Any]] | None = None, *, patience: int | None = None
     ) -> None:
         self.log = log
         self.tools = known() if tools is None else tools
-        self.patience = patience
+        self.patience = log.stop_limits.recoveries_max if patience is None else patience
 
     # Claiming.
 
@@ -141,15 +137,16 @@ class Runner:
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
         if head.status == "running":
-            events.append(e.RunRequeued(owner.lapse_reason(head, clock, log.ownership.process)))
-            stuck, entered = stuck + 1, entered + 1
+            events.append(lapse := e.RunRequeued(self._lapse(head, state, code)))
+            counted = int(lapse.reason in RECOVERIES)
+            stuck, entered = stuck + counted, entered + counted
             resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
             if head.due_at is not None and not due:
                 raise not_due(log, state)
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
-            events.append(e.RunCancelled("a cancel was requested"))
+            events.append(e.RunCancelled(CANCELLED))
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
         else:
@@ -164,6 +161,13 @@ class Runner:
         claimed = isinstance(events[-1], e.RunClaimed)
         return Claim(run_id, head.epoch + 1, state.status.proven_code or "", since) if claimed else None
 
+    def _lapse(self, head: Head, state: RunState, code: str | None) -> str:
+        """Return why the owner of a run is gone."""
+        before, ownership = state.status.code_version, self.log.ownership
+        redeployed = bool(code and before) and code != before
+        stopping = state.status.stopping
+        return owner.lapse_reason(head, self.log.clock, ownership.process, stopping=stopping, redeployed=redeployed)
+
     def _hopeless(self, state: RunState, stuck: int, entered: int) -> e.RunWaiting | e.RunFailed | None:
         """Return what becomes of a run instead of being claimed; None if it may be claimed.
 
@@ -172,7 +176,7 @@ class Runner:
         """
         if stuck > self.patience:
             return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
-        if entered > attempt_recoveries_max:
+        if entered > self.log.stop_limits.attempt_recoveries_max:
             step = state.steps.open.id if state.steps.open else ""
             return _restart_loop(f"{entered} recoveries within one attempt of step {step}")
         over = None if state.steps.open else exceeded(state, timestamp(self.log.clock.now()))
@@ -235,14 +239,16 @@ class Runner:
 
     def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
-        claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
-        if claim is None:
-            return self.outcome(run_id)
-        (run, parts), output = self.open(claim, code), list[Json]()
-        with self.owned(claim):
-            self.triage(parts)
-            output.append(self._drive(partial(agent, run), parts))
-        return output[0] if output else self.outcome(run_id)
+        with heeding(self.log.stop_limits.grace_s) as heed:
+            claim = self.claim(run_id, code=code, agent=agent_path(agent), only_new=only_new, tried=tried)
+            if claim is None:
+                return self.outcome(run_id)
+            (run, parts), output = self.open(claim, code), list[Json]()
+            heeded_by(heed, self.log, parts.core, parts.core.driver.ring)
+            with self.owned(claim):
+                self.triage(parts)
+                output.append(self._drive(partial(agent, run), parts))
+            return output[0] if output else self.outcome(run_id)
 
     def let_go(self, tried: Sequence[Batch]) -> None:
         """After an interrupt: release a run that was claimed and that nobody here goes on with.
@@ -262,7 +268,14 @@ class Runner:
         self.log.ownership.leases.drop(run_id, epoch)
         head = self.log.head(run_id)
         if (head.status, head.epoch) == ("running", epoch):
-            self.log.append(run_id, [e.RunRequeued("released")], epoch=epoch)
+            self._leave(run_id, epoch, e.RunRequeued("released"))
+
+    def _leave(self, run_id: str, epoch: int, event: Event) -> None:
+        """Append as the owner what leaves the run to others; its end, if a cancel was requested."""
+        try:
+            self.log.append(run_id, [event], epoch=epoch)
+        except CancelRequested:
+            self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=epoch)
 
     @contextmanager
     def owned(self, claim: Claim, left: Callable[[], bool] = lambda: False) -> Generator[None]:
@@ -278,7 +291,9 @@ class Runner:
         except (f.Suspend, f.Completed):
             return
         except f.Cancelled:
-            self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
+            self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=claim.epoch)
+        except f.OverBudget as over:
+            self.log.append(run_id, [over.event], epoch=claim.epoch)
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
         except f.EffectNotRecorded:
@@ -286,7 +301,7 @@ class Runner:
         except BaseException as error:
             with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
                 if self.log.ownership.live(run_id).status.status == "running":  # else it has ended, or its round has
-                    self.log.append(run_id, [_left(error)], epoch=claim.epoch)
+                    self._leave(run_id, claim.epoch, _left(error))
             raise
 
     def open(self, claim: Claim, code: str = "") -> tuple[Run, RunParts]:
@@ -299,7 +314,7 @@ class Runner:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id))
-        order = TellingOrder(Core(lineage, claim.epoch, driver))
+        order = TellingOrder(Core(lineage, claim.epoch, driver, self.log.stop_limits.grace_s))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
@@ -477,7 +492,7 @@ class Runner:
             return [e.RunCancelled(reason)]
         if head.status == "running" and owner.gone(head, self.log.ownership.process, self.log.clock):
             return [
-                e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.ownership.process)),
+                e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.ownership.process, stopping=False)),
                 e.RunCancelled(reason),
             ]
         return []
@@ -499,31 +514,3 @@ def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
 
 def _restart_loop(why: str) -> e.RunWaiting:
     return e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why=why)
-
-
-def code_version(agent: Callable[..., Any]) -> str:
-    """Return SHA-256 in hex of the source of the agent's module, "" where there is none.
-
-    It shows if the code changed.
-    """
-    try:
-        source = inspect.getsourcefile(inspect.unwrap(agent))
-        return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
-    except (OSError, TypeError):  # it is no function, or its source isn't here
-        return ""
-
-
-def agent_path(agent: Callable[..., Any]) -> str | None:
-    """Return how an agent is imported, as module:function; None for one that isn't found again by that name.
-
-    That is so of a lambda, of a function in a function, and of the script that a process was started with, which would
-    run anew if it were imported.
-    """
-    module, names = getattr(agent, "__module__", None), getattr(agent, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(names, str) or module == "__main__":
-        return None
-    found: object = sys.modules.get(module)
-    for name in names.split("."):
-        found = getattr(found, name, None)
-    path = f"{module}:{names}"
-    return path if found is agent and path.isprintable() and len(path) <= name_chars_max else None

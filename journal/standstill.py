@@ -54,7 +54,8 @@ def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
     def made(tx: Transaction) -> Batch:
         head = tx.head(run_id) or Head(run_id)
         purged.check_head(tx, head)
-        opened = folding.load(log.store, tx, run_id, head.head_seq)[0].steps.open
+        state = folding.load(log.store, tx, run_id, head.head_seq)[0]
+        opened = state.steps.open
         if head.status in TERMINAL or opened is None:
             ended = f"it is {head.status}: retry it" if head.status in TERMINAL else "no step is open in it"
             raise NotAllowed(f"run {run_id} has no step to give up: {ended}")
@@ -62,7 +63,12 @@ def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
         if head.status == "running":
             if not owner.gone(head, log.ownership.process, log.clock):
                 raise NotAllowed(f"run {run_id}: {head.owner} is at work in step {opened.id}; cancel the run instead")
-            events.insert(0, e.RunRequeued(owner.lapse_reason(head, log.clock, log.ownership.process)))
+            events.insert(
+                0,
+                e.RunRequeued(
+                    owner.lapse_reason(head, log.clock, log.ownership.process, stopping=state.status.stopping)
+                ),
+            )
         elif head.status == "waiting":
             events.append(e.RunRequeued("abandoned"))
         step[:] = [opened.id]

@@ -84,6 +84,7 @@ class Call:
     refused: int = 0
     since: str = ""
     retry_at: str | None = None
+    priced: bool = False
 
     @property
     def unresolved(self) -> bool:
@@ -157,7 +158,7 @@ class Calls:
     that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 9
+    VERSION: ClassVar[int] = 10
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -198,6 +199,17 @@ class Calls:
     def unresolved(self) -> dict[str, Call]:
         """Return the calls that may have happened and of which nobody knows, by id, in the order of their start."""
         return dict(self._sorted(lambda call: call.unresolved))
+
+    def lose(self, step: str | None = None) -> list[str]:
+        """Note that no end will tell what the open model calls have cost, of all or of a step; return their models."""
+        lost = [
+            call
+            for call in self.known.values()
+            if call.policy == "model" and call.status == "open" and not call.priced and step in (None, call.step)
+        ]
+        for call in lost:
+            call.priced = True
+        return [call.tool for call in lost]
 
     def _sorted(self, wanted: Callable[[Call], bool]) -> Iterator[tuple[str, Call]]:
         chosen = [(call.args_seq, call_id, call) for call_id, call in self.known.items() if wanted(call)]
@@ -261,7 +273,7 @@ class Calls:
                 call.key_born = event.key_born if isinstance(event, e.ToolStarted) else None
             call.key_expires_at = call.key_expires_at if call.maybe else expires
             call.maybe.append(event.attempt)
-        call.said = call.settled = False
+        call.said = call.settled = call.priced = False
         self._index(event.call_id, call)
 
     def on_adopted(self, record: RecordedEvent, event: e.ToolAdopted) -> None:

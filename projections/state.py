@@ -227,6 +227,8 @@ class RunState:
         step = self.steps.open
         for context in (self.transcript, self.memory, self.plan):
             context.commit()
+        if step is not None:
+            self._lose(step.id)  # a process that died has left it open, and nobody asked for it any more
         sent = self.calls.complete_step()
         if step is not None:
             if sent and step.kind == "do" and step.key is None:
@@ -258,6 +260,7 @@ class RunState:
             told = self.recallable(step)
             if step not in (self.held, self.steps.redo) and sum(map(len, told.values())) <= recalled_max:
                 del attempts[step]
+                self._lose(step)
                 self.calls.let_go(step)
                 self.approvals.let_go(step)
                 self.steps.let_go += 1
@@ -281,8 +284,16 @@ class RunState:
     def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
         """Count the attempt before as lost, if it has no end when the next one starts."""
         call = self.calls.known.get(event.call_id)
-        if call is not None and call.status == "open":
+        if call is not None and call.status == "open" and not call.priced:
             self.costs.on_lost(event.model)
+
+    def _lose(self, step: str | None = None) -> None:
+        for model in self.calls.lose(step):
+            self.costs.on_lost(model)
+
+    def on_run_ended(self, _: RecordedEvent, __: e.RunCompleted | e.RunFailed | e.RunCancelled) -> None:
+        """Count as lost what is in flight: nobody will ever know what it has cost."""
+        self._lose()
 
     def on_purged(self, _: RecordedEvent, __: e.RunPurged) -> None:
         """Forget everything: what is left of the run stands in this event."""
@@ -407,6 +418,9 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         e.ToolFailed: RunState.on_tool_ended,
         e.ApprovalRequested: RunState.on_asked,
         e.RunPurged: RunState.on_purged,
+        e.RunCompleted: RunState.on_run_ended,
+        e.RunFailed: RunState.on_run_ended,
+        e.RunCancelled: RunState.on_run_ended,
     }
     table: dict[type[Event], list[Handler]] = {event_type: [(None, method)] for event_type, method in own.items()}
     parts: tuple[tuple[str, Mapping[type[Event], Any]], ...] = (

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, Event, RecordedEvent
-from runjournal.log.head import RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, sharper
+from runjournal.log.head import LAPSES, RECOVERIES, STATUS_AFTER, TERMINAL, TOLD_TO_STOP, UNOWNED, sharper
 from runjournal.log.limits import stopped_codes_max
 
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -58,12 +58,14 @@ class Status:
     """Where a run stands; see the module.
 
     `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
-    step that ended. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
-    stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it. `told`:
-    people were told that it waits. Of a run that was purged `was` is the status before, and `why` is for what reason.
+    step that ended; `recoveries` all, and so those after a death that isn't the run's doing. `stopping`: the owner's
+    process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the
+    run has stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it.
+    `told`: people were told that it waits. Of a run that was purged `was` is the status before, and `why` is for what
+    reason.
     """
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
 
     status: str = "new"
     kind: str = ""
@@ -99,6 +101,7 @@ class Status:
     left: list[list[Any]] = field(default_factory=list[list[Any]])
     private: bool = False
     was: str | None = None
+    stopping: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -139,6 +142,7 @@ class Status:
         """Set the new owner."""
         self.status, self.epoch, self.owner = "running", event.epoch, event.worker
         self._waits_no_more()
+        self.stopping = False
         self.started_at = self.started_at or record.at
         self.code_version = event.code_version or self.code_version
 
@@ -148,8 +152,8 @@ class Status:
         self._waits_no_more()
         if event.error is not None:
             self.why = f"{event.error['type']}: {event.error['message']}"
-        if event.reason in RECOVERIES:
-            self.stuck += 1
+        if event.reason in LAPSES:
+            self.stuck += event.reason in RECOVERIES
             self.recoveries += 1
         elif event.reason in ("resumed", "abandoned"):
             self.stuck = 0
@@ -166,10 +170,6 @@ class Status:
 
     def _waits_no_more(self) -> None:
         self.waits, self.woken, self.why, self.due_at = [], False, None, None
-
-    def on_note(self, _: RecordedEvent, event: e.NoteAdded) -> None:
-        """Note that people were told what the run waits for."""
-        self.told = self.told or (event.code == TOLD and self.status == "waiting")
 
     def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
         """End a round, and note when the next one is due."""
@@ -199,6 +199,12 @@ class Status:
     def on_cancel_requested(self, _: RecordedEvent, event: e.RunCancelRequested) -> None:
         """Note that the run is to stop; the sharper mode counts."""
         self.cancel = sharper(self.cancel, event.mode)
+
+    def on_note(self, record: RecordedEvent, event: e.NoteAdded) -> None:
+        """Note that people were told what the run waits for, or that the owner's process was told to stop."""
+        self.told = self.told or (event.code == TOLD and self.status == "waiting")
+        if event.code == TOLD_TO_STOP and record.epoch and record.epoch == self.epoch:
+            self.stopping = True
 
     def _end(self, status: str, record: RecordedEvent) -> None:
         self.status, self.ended_at, self.owner = status, record.at, None

@@ -18,6 +18,7 @@ LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
+STOPPED, ENDS = "stopping", "in_flight_at_the_end"
 TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
@@ -343,8 +344,8 @@ TWINS: Final = (
     Mutant(
         "what was settled once stays so",
         "Calls.on_started",
-        "call.said = call.settled = False",
-        "call.said = False",
+        "call.said = call.settled = call.priced = False",
+        "call.said = call.priced = False",
     ),
     Mutant("a word that nobody knows is none", "Calls.on_resolved", "call.said = True", "pass", VERDICT),
     Mutant(
@@ -611,8 +612,8 @@ TWINS: Final = (
     Mutant(
         "a cancel is looked at before the lock",
         "_owner_may",
-        '(kind == "step.started" or (cancel == "now" and kind in CALL_STARTS))',
-        'kind == "step.started"',
+        '(kind in _GOES_ON or (cancel == "now" and kind in CALL_STARTS))',
+        "kind in _GOES_ON",
     ),
     Mutant("an answer comes after its time", "_check_in_time", 'over and event.decision != "expired"', "False"),
     Mutant("a time is over before it is", "_check_in_time", 'event.decision == "expired" and not over', "False"),
@@ -632,7 +633,7 @@ TWINS: Final = (
     ),
     Mutant("an answer is taken twice", "_check_facts", "not facts.question_open(event.approval_id)", "False"),
     Mutant("a word before the wait is slept through", "_WAKING", '"run.waiting",', ""),
-    Mutant("recoveries are not counted", "Status.on_requeued", "self.stuck += 1", ""),
+    Mutant("recoveries are not counted", "Status.on_requeued", "self.stuck += event.reason in RECOVERIES", ""),
     Mutant("progress doesn't count", "Status.on_call_ended", "self.progress()", "pass"),
     Mutant("a tool that isn't known falls over", "Runner._tool", "self.tools.get(name)", "self.tools[name]"),
     Mutant("a tool that isn't known fails the run", "judge", "else call.on_unknown", 'else "fail"'),
@@ -1157,14 +1158,14 @@ OURS: Final = (
     Mutant(
         "a run that doesn't get on is tried once too often",
         "Runner.claim",
-        "stuck, entered = stuck + 1, entered + 1",
-        "entered = entered + 1",
+        "stuck, entered = stuck + counted, entered + counted",
+        "entered = entered + counted",
     ),
     Mutant(
         "an attempt of a step is recovered for ever",
         "Runner.claim",
-        "stuck, entered = stuck + 1, entered + 1",
-        "stuck = stuck + 1",
+        "stuck, entered = stuck + counted, entered + counted",
+        "stuck = stuck + counted",
         GAPS,
     ),
     Mutant(
@@ -1192,14 +1193,14 @@ OURS: Final = (
     Mutant(
         "a paid call is made without a look at the budget",
         "Sender.start",
-        "yield from self.core.check_budget()",
+        "self.core.check_budget()",
         "pass",
         GAPS,
     ),
     Mutant(
         "a step is begun without a look at the budget",
         "StepControl.begin",
-        "yield from self.core.check_budget(step=True)",
+        "self.core.check_budget(step=True)",
         "pass",
         BUDGET,
     ),
@@ -1225,7 +1226,7 @@ OURS: Final = (
     Mutant(
         "a mistake keeps the run",
         "Runner.owned",
-        "self.log.append(run_id, [_left(error)], epoch=claim.epoch)",
+        "self._leave(run_id, claim.epoch, _left(error))",
         "pass",
     ),
     Mutant("a run with another input goes on", "Runner.check_input", "queued.input != plain(given)", "False", GAPS),
@@ -1365,7 +1366,7 @@ OURS: Final = (
         "self._turn(0)",
         TASKS,
     ),
-    Mutant("a cancel waits for ever", "AsyncDriver._invoke", "cancel_wait_s is not None", "False", TASKS),
+    Mutant("a cancel waits for ever", "AsyncDriver._invoke", "patience_s is not None", "False", TASKS),
     Mutant(
         "a cancel waits longer than timeout_s",
         "AsyncDriver._invoke",
@@ -1373,8 +1374,14 @@ OURS: Final = (
         "held",
         TASKS,
     ),
-    Mutant("a cancel cuts nothing", "AsyncDriver._invoke", "if command.cuttable:\n    break", "", TASKS),
-    Mutant("a cancel cuts everything", "AsyncDriver._invoke", "command.cuttable", "True", TASKS),
+    Mutant(
+        "a cancel cuts nothing",
+        "AsyncDriver._invoke",
+        "if command.cuttable and not patience_s:\n    break",
+        "",
+        TASKS,
+    ),
+    Mutant("a cancel cuts everything", "AsyncDriver._invoke", "command.cuttable and not", "not", TASKS),
     Mutant("a body that was cut goes on", "AsyncDriver._invoke", "body.cancel()", "", TASKS),
     Mutant(
         "a step that fails leaves its calls in flight",
@@ -1620,8 +1627,8 @@ KEPT: Final = (
     Mutant(
         "an interrupt leaves a claim",
         "Runner._give_back",
-        '[e.RunRequeued("released")]',
-        '[e.NoteAdded("x")]',
+        'e.RunRequeued("released")',
+        'e.NoteAdded("x")',
         "interrupted",
     ),
     Mutant(
@@ -1976,4 +1983,35 @@ MEDIA: Final = (
     Mutant("an audit sees no references", "_Pass._check_blobs", "blob_names.names(body)", "()", "media"),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA
+STOPS: Final = (
+    Mutant("a machine that starts anew counts", "lapse_reason", "head.boot_id != process.boot_id", "False"),
+    Mutant("a death after a SIGTERM counts", "lapse_reason", "if stopping:", "if False:"),
+    Mutant("a deploy counts", "Runner._lapse", "bool(code and before) and code != before", "False"),
+    Mutant("every death counts", "Status.on_requeued", "event.reason in RECOVERIES", "True"),
+    Mutant("anybody excuses a death", "Status.on_note", "record.epoch and record.epoch == self.epoch", "True", STOPPED),
+    Mutant("one SIGTERM excuses all deaths", "Status.on_claimed", "self.stopping = False", "pass", STOPPED),
+    Mutant("a run to be cancelled waits", "_GOES_ON", '"run.waiting"', '"run.queued"'),
+    Mutant("a run to be cancelled is queued for a retry", "_GOES_ON", '"run.retry_scheduled"', '"run.queued"'),
+    Mutant("a run to be cancelled is released", "_GOES_ON", '"run.requeued"', '"run.queued"'),
+    Mutant(
+        "a run to be cancelled stays its owner's", "Runner._leave", "except CancelRequested:", "except RunNotFound:"
+    ),
+    Mutant("no answer is waited for at a stop", "Core.patience_s", 'policy == "model"', "False", ENDS),
+    Mutant("a lost answer cost nothing", "RunState.on_run_ended", "self._lose()", "pass", ENDS),
+    Mutant("a lost answer is counted in its retry, too", "RunState.on_model_started", "and not call.priced", "", ENDS),
+    Mutant("a lost answer of a step cost nothing", "RunState.on_step_completed", "self._lose(step.id)", "pass", ENDS),
+    Mutant(
+        "somebody's handler is replaced",
+        "StopSignal._handle",
+        "or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL",
+        "",
+        STOPPED,
+    ),
+    Mutant("a process that was forked off waits", "_on_sigterm", "HERE.pid != os.getpid()", "False", STOPPED),
+    Mutant("a run inside a tool is stopped", "StopSignal.enter", "IN_TOOL.get() is not None", "False", STOPPED),
+    Mutant("nobody says that the process was told to stop", "Heed.tell", "self._note()", "pass", STOPPED),
+    Mutant("the signal doesn't act", "StopSignal.waits", "os.kill(self.pid, signal.SIGTERM)", "pass", STOPPED),
+    Mutant("a run begins though the process is to stop", "Heed.check", "if HERE.came:", "if False:", STOPPED),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS

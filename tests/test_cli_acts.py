@@ -118,7 +118,7 @@ ANSWERS = {
         e.SignalReceived("s1", "paid", 7),
     ),
     "cancel": (["cancel", "queued-1"], e.RunCancelled("why")),
-    "cancel now": (["cancel", "queued-1", "--mode", "now"], e.RunCancelRequested("why", "now")),
+    "cancel now": (["cancel", "queued-1", "--now"], e.RunCancelRequested("why", "now")),
 }
 
 

@@ -712,9 +712,12 @@ def test_only_what_nobody_knows_of_is_taken_over(desk):
     ("now", step(entry=2), True), ("now", tool("c2"), True), ("now", e.ModelStarted("m2", "g", "h", 1), True),
     ("now", e.ToolCompleted("c", 1), False), ("now", e.StepCompleted(0), False), ("now", e.RunCancelled(""), False),
     ("now", e.RunCompleted(1), False), ("now", e.MessageAppended("user", "x"), False),
+    ("after_step", e.RunWaiting([{"kind": "timer", "id": "t"}]), True), ("after_step", e.RunRequeued("released"), True),
+    ("after_step", e.RunRetryScheduled("2026-01-01T00:00:00.000000Z", 1, ERROR, []), True),
+    ("after_step", e.RunFailed(ERROR, [], "error"), False),
 ])  # fmt: skip
 def test_cancel_beats_every_intent(desk, mode, event, refuses):
-    """After a cancel was requested no step starts, with mode `now` no call either; what was begun may end."""
+    """No step starts, with `now` no call either; what was begun may end, and the run isn't left to others."""
     running(desk)
     desk.append(e.RunCancelRequested("", mode))
     if refuses:

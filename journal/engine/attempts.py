@@ -93,7 +93,7 @@ class Sender:
             where = f"{target.name} was asked anew"
             yield from self.order.nothing_left_out(entry, where, call_id, questions=False, told=False)
         if target.policy == "model":
-            yield from self.core.check_budget()
+            self.core.check_budget()
         attempt = call.attempt + 1 if call is not None else 1
         intent = target.started(call_id, args, attempt, self.core.lineage.clock)
         if isinstance(intent, e.ModelStarted):
@@ -277,7 +277,8 @@ class Sender:
                 self._testify(target, call_id, attempt, ended)
 
         self.bodies[call_id] += 1
-        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async)
+        patience_s = partial(core.patience_s, target.policy)
+        ended: Ended = yield Invoke(body, cuttable, target.timeout_s, late, not target.is_async, patience_s)
         if not ended.cut:
             self.bodies[call_id] -= 1
             target.take_back(args)

@@ -36,8 +36,9 @@ class Ended(NamedTuple):
 class Invoke(NamedTuple):
     """Run a body to its end. Its outcome is an `Ended`.
 
-    What is `cuttable` is dropped when its asker is cancelled; anything else is waited for. `late` is told of a body
-    that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop runs it in a thread.
+    What is `cuttable` is dropped when its asker is cancelled, after `patience_s()` by then; anything else is waited
+    for. `late` is told of a body that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop
+    runs it in a thread.
     """
 
     body: Callable[[], Any]
@@ -45,6 +46,7 @@ class Invoke(NamedTuple):
     timeout_s: float | None
     late: Callable[[Ended], None]
     blocking: bool = True
+    patience_s: Callable[[], float] = lambda: 0.0
 
 
 class Until(NamedTuple):

@@ -41,10 +41,11 @@ class Core:
     media: RunMedia
     """The bytes of the run."""
 
-    def __init__(self, lineage: Lineage, epoch: int, driver: Driver) -> None:
+    def __init__(self, lineage: Lineage, epoch: int, driver: Driver, grace_s: float = 0.0) -> None:
         self.lineage = lineage
         self.epoch = epoch
         self.driver = driver
+        self.grace_s = grace_s  # how long what can be cut is waited for at a stop
         self.stopped: BaseException | None = None
         self.refused: f.StepDone | None = None  # for what was asked last; whoever swallows it may enter the open step
         self.looked = False  # the agent has looked at what the log knows of its context
@@ -165,6 +166,17 @@ class Core:
         self.stop(stop)
         return stop
 
+    def patience_s(self, policy: str) -> float:
+        """Return how long a call that can be cut is waited for when its asker is cancelled, which is by a stop or not.
+
+        At a stop an answer of a model is: it is paid for. Once the process was told to stop, any call is.
+        """
+        stop = self.stopped
+        if isinstance(stop, f.ToldToStop):
+            return self.grace_s
+        paid = policy == "model" and not self.leaving and isinstance(stop, f.Stop | f.Mistake)
+        return self.grace_s if paid and not isinstance(stop, f.Fenced | f.Released) else 0.0
+
     def alive(self) -> None:
         """Raise the stop of the run again, if there was one: catching it is of no use."""
         if self.refused is not None:
@@ -181,9 +193,13 @@ class Core:
 
     def stop(self, stop: BaseException) -> None:
         """Note that the run leaves this process; the first stop counts."""
+        self.mark(stop)
+        self.locked(self.driver.ring)
+
+    def mark(self, stop: BaseException) -> None:
+        """Note the same and wake nobody, for whoever may take no lock: no verb goes on."""
         if self.stopped is None:
             self.stopped = stop
-        self.locked(self.driver.ring)
 
     def refuse(self, mistake: f.StepDone) -> NoReturn:
         """Refuse to enter a block twice.
@@ -210,14 +226,13 @@ class Core:
                 )
             )
 
-    def check_budget(self, *, step: bool = False) -> Verb[None]:
+    def check_budget(self, *, step: bool = False) -> None:
         """End the run if its budget is used up: before a new step, and before each paid call."""
         if self.state.status.budget is None:
             return
         over = exceeded(self.state, timestamp(self.lineage.clock.now()), step=step)
         if over is not None:
-            yield from self.append(e.RunFailed(over.error, [], over.cause))
-            self.halt(f.Completed())
+            self.halt(f.OverBudget(e.RunFailed(over.error, [], over.cause)))
 
     # Appending.
 

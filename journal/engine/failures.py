@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, cast
 from urllib.error import URLError
 
+from runjournal.log.base import Event
 from runjournal.log.codec import plain
 from runjournal.log.errors import (
     CorruptLog,
@@ -354,8 +355,20 @@ class Completed(Stop):
     """`run.complete` or `run.fail` was called."""
 
 
+class OverBudget(Stop):
+    """The budget is used up: what is in flight ends, and `event` is the end of the run."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(event)
+        self.event = event
+
+
 class Released(Stop):
     """The run's caller cancelled it, or the process is to stop."""
+
+
+class ToldToStop(Released):
+    """The process got a SIGTERM: what is in flight ends, and the run is released."""
 
 
 class CodeDiffers(Stop):

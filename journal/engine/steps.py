@@ -186,7 +186,7 @@ class StepControl:
                 )
             )
         if steps.open is None:
-            yield from self.core.check_budget(step=True)
+            self.core.check_budget(step=True)
         entry = steps.open.entry + 1 if steps.open else 1
         failed, recalled = (0, None) if steps.open else self.core.lineage.recall(step_id)
         attempt = steps.open.attempt if steps.open else (failed or steps.attempts.get(step_id, 0)) + 1

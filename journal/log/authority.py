@@ -13,7 +13,7 @@ from . import events as e
 from .base import Event
 from .codec import Draft
 from .errors import CallEnded, CancelRequested, InvalidTransition, NotAllowed, NotNewest, Purged, StaleEpoch
-from .head import MOVES, RECOVERIES, STATUS_AFTER, TERMINAL, UNOWNED, Head, sharper
+from .head import LAPSES, MOVES, STATUS_AFTER, TERMINAL, UNOWNED, Head, sharper
 from .policies import EFFECT_FREE
 
 
@@ -117,6 +117,8 @@ _NEVER_OWNER: Final = frozenset(
 )
 _OVER: Final = frozenset({"run.erased", "run.purged"})
 """What is done to a run that has ended, by anybody."""
+_GOES_ON: Final = frozenset({"step.started", "run.waiting", "run.retry_scheduled", "run.requeued"})
+"""What an owner that was told to cancel doesn't append: with it the run would go on, or be there for another owner."""
 _RELAY: Final = frozenset({"tool.dispatched", "tool.completed", "tool.failed"})
 _EXPIRY_CAUSES: Final = {"queued": ("expired", "budget"), "waiting": ("expired",)}
 IMPORTER: Final = "import:"
@@ -231,7 +233,7 @@ def _owner_may(head: Head, event: Event, status: str, cancel: str | None) -> Non
         raise InvalidTransition(head.run_id, status, kind, "a person decides so of a run that nobody owns")
     if isinstance(event, e.RunRequeued) and event.reason != "released":
         raise NotAllowed(f"run {head.run_id}: its owner requeues it as `released`, not as `{event.reason}`")
-    if cancel and (kind == "step.started" or (cancel == "now" and kind in CALL_STARTS)):
+    if cancel and (kind in _GOES_ON or (cancel == "now" and kind in CALL_STARTS)):
         raise CancelRequested(f"run {head.run_id}: a cancel was requested ({cancel}): {kind} is refused; end the run")
 
 
@@ -290,7 +292,7 @@ def _may_requeue(head: Head, event: e.RunRequeued, status: str, scene: Scene) ->
     if status == "scheduled_retry" and event.reason == "retry_due":
         if head.due_at is not None and head.due_at > scene.now():
             raise NotAllowed(f"run {head.run_id}: its retry is due at {head.due_at}, not before")
-    elif status == "running" and event.reason in RECOVERIES:
+    elif status == "running" and event.reason in LAPSES:
         if not scene.owner_gone(head):
             raise NotAllowed(f"run {head.run_id}: its owner {head.owner} is alive and holds the lease")
     elif status == "waiting" and event.reason == "resumed":

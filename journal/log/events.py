@@ -33,7 +33,10 @@ from .field_types import Digest, Error, Left, Name, Obj, One, Time, Usage
 from .policies import RELAXED_STARTS
 
 LINKS: Final = ("retry", "restart", "fork", "child")
-REQUEUES: Final = ("retry_due", "lease_expired", "owner_dead", "released", "resumed", "abandoned")
+REQUEUES: Final = (
+    "retry_due", "lease_expired", "owner_dead", "machine_restarted", "told_to_stop", "redeployed", "released",
+    "resumed", "abandoned",
+)  # fmt: skip
 CAUSES: Final = (
     "error", "rejected", "step_cap", "budget", "unsafe_in_flight", "retries_exhausted", "restart_loop", "expired",
 )  # fmt: skip
@@ -494,7 +497,7 @@ class CostRepriced(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class NoteAdded(Event):
-    """A remark for people and for the audit; it changes no state."""
+    """A remark for people and for the audit; it changes no state, but for an owner's `told_to_stop`."""
 
     TYPE: ClassVar[str] = "note.added"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"text"})

@@ -41,7 +41,11 @@ STATUS_AFTER: Final[Mapping[str, str]] = {
 
 
 RECOVERIES: Final = frozenset({"lease_expired", "owner_dead"})
-"""Why a run is requeued that its owner didn't give back by itself."""
+"""Why a run is requeued that its owner didn't give back by itself, and that may be the run's own doing: it counts."""
+LAPSES: Final = RECOVERIES | {"machine_restarted", "told_to_stop", "redeployed"}
+"""The same, with what is none of the run's doing: engine.md X21."""
+TOLD_TO_STOP: Final = "told_to_stop"
+"""The code of the note of an owner whose process got a SIGTERM."""
 
 
 class Head(NamedTuple):

@@ -147,9 +147,14 @@ backoff_s: Final = 1.0
 """Before the second round; four times as long before each one after."""
 recoveries_max: Final = 3
 """Recoveries of a run that doesn't get on: no call and no step has ended in between, and it hasn't waited. After one
-more it waits for `Journal.resume`."""
+more it waits for `Journal.resume`. Unless `Journal.open` says otherwise."""
 attempt_recoveries_max: Final = 20
-"""Recoveries within one attempt of a step, whatever ended in between. After one more it waits for `Journal.resume`."""
+"""Recoveries within one attempt of a step, whatever ended in between. After one more it waits for `Journal.resume`.
+Unless `Journal.open` says otherwise."""
+grace_s: Final = 8.0
+"""How long calls in flight are waited for when their run leaves its process, or ends; then they are on record as lost.
+After a SIGTERM the process ends then. Less than the ten seconds after which containers are killed, unless
+`Journal.open` says otherwise."""
 stopped_codes_max: Final = 8
 """Versions of an agent's code that a run remembers to have stopped it since it last got on; `recover_all` tries each
 once. Of more the oldest is forgotten, and may be tried once more."""
@@ -164,6 +169,8 @@ link_id_chars_max: Final = 110
 digest of the whole."""
 link_digest_chars: Final = 12
 """Characters of that digest."""
+stop_look_s: Final = 0.05
+"""Between two looks of a process that was told to stop at what is in flight."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .clock import Clock, timestamp
-from .head import Head
+from .head import TOLD_TO_STOP, Head
 
 
 class Process(NamedTuple):
@@ -96,7 +96,16 @@ def _dead(pid_ns: str | None, pid: int | None, pid_started: str | None, process:
     return now is None or (bool(now) and bool(pid_started) and now != pid_started)
 
 
-def lapse_reason(head: Head, clock: Clock, process: Process) -> str:
-    """Return why an owner that is gone is gone: `lease_expired` or `owner_dead`."""
-    lapsed = head.lease_until is None or head.boot_id != process.boot_id or clock.boottime_s() >= head.lease_until
+def lapse_reason(head: Head, clock: Clock, process: Process, *, stopping: bool, redeployed: bool = False) -> str:
+    """Return why an owner that is gone is gone. What is none of the run's doing comes first: engine.md X21.
+
+    `stopping`: its process was told to stop. `redeployed`: other code goes on with the run.
+    """
+    if head.boot_id != process.boot_id:
+        return "machine_restarted"
+    if stopping:
+        return TOLD_TO_STOP
+    if redeployed:
+        return "redeployed"
+    lapsed = head.lease_until is None or clock.boottime_s() >= head.lease_until
     return "lease_expired" if lapsed else "owner_dead"

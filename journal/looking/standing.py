@@ -306,7 +306,7 @@ def _children(stand: Stand) -> Iterable[Way]:
 
 def _stopping(stand: Stand) -> Iterable[Way]:
     if stand.state.status.cancel != "now":
-        yield stand.do("cancel", "stop it at its next call, not behind its step", options="--mode now")
+        yield stand.do("cancel", "stop it at its next call, not behind its step", options="--now")
     yield stand.do("tail", "watch it end", moves=False)
 
 

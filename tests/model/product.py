@@ -149,6 +149,9 @@ class Event(NamedTuple):
         return hash(self.record.hash)
 
 
+CODE_CHARS = 20  # the real one is a digest
+
+
 def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> Any:
     """The data of an event as the model has it."""
     return unerased(_in_words_of_the_model(event, store, attempt))
@@ -159,7 +162,9 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
         case e.RunQueued():
             return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
         case e.RunClaimed():
-            return {"epoch": event.epoch}
+            how = {"boot": int(event.boot_id.removeprefix("boot ")), "code": event.code_version or ""}
+            named = {name: value for name, value in how.items() if value and len(str(value)) < CODE_CHARS}
+            return {"epoch": event.epoch} | named
         case e.RunRequeued():
             return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
@@ -196,8 +201,10 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
             return {"task_id": task["id"], "status": task["status"]}
         case e.SignalTaken():
             return {"wait_id": event.wait_id, "took": bool(event.wait_id and event.signal_ids)}
-        case e.RunCancelled() | e.RunCancelRequested() | e.RunErased() | e.PurgedEvent():
+        case e.RunCancelled() | e.RunErased() | e.PurgedEvent():
             return {}
+        case e.RunCancelRequested():
+            return {"mode": event.mode}
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
 
@@ -601,6 +608,10 @@ class LabRunner(Runner):
     """A runner with the model's boundaries around the bodies of tools."""
 
     log: Ticking
+    code = ""
+
+    def claim(self, run_id: str, **how: Any) -> Claim | None:
+        return super().claim(run_id, **how | ({"code": self.code} if self.code else {}))
 
     def check_lease(self, run_id: str, epoch: int) -> None:
         self.log.tick("before effect")
@@ -674,6 +685,7 @@ class Journal:
 
     def __init__(self, store: Store, *tools: Tool, patience: int = 3, private: bool = False) -> None:
         self.store, self.given, self.patience, self.private = store, tools, patience, private
+        self.code = ""
         self.boot()
 
     def boot(self) -> None:
@@ -682,6 +694,7 @@ class Journal:
         self.log.world = self.store.world
         tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
         self.runner = self.Runner(self.log, tools, patience=self.patience)
+        self.runner.code = self.code
 
     def start(
         self, run_id: str, link: str = "", of: str = "", at: int | None = None, again: Iterable[str] = ()
@@ -805,8 +818,12 @@ class Journal:
     def abandon(self, run_id: str) -> None:
         self.log.abandon_step(run_id)
 
-    def cancel(self, run_id: str) -> None:
-        self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", "now")], expect=None)
+    def told_to_stop(self, run_id: str) -> None:
+        note = e.NoteAdded("", code="told_to_stop")
+        self.log.append(run_id, [note], epoch=self.store.inner.head(run_id).epoch)
+
+    def cancel(self, run_id: str, mode: str = "now") -> None:
+        self.log.append(named(self.store.inner, run_id), [e.RunCancelRequested("", mode)], expect=None)
 
 
 class AsyncJournal(Journal):

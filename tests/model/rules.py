@@ -998,6 +998,38 @@ def test_a_run_that_does_not_get_on_is_given_up(m: Any) -> None:
     assert "completed" == lab.store.state("r").status
 
 
+@rule  # engine.md X21
+def test_a_death_that_is_not_the_doing_of_the_run_does_not_count(m: Any) -> None:
+    """A machine that starts anew, a process that was told to stop, other code: never given up; the last one is."""
+
+    def boots(nth: int) -> None:
+        lab.world.boots = nth
+
+    def codes(nth: int) -> None:
+        lab.journal.code = f"v{nth}"
+
+    def stops(_: int) -> None:
+        lab.stopped = lambda where: [lab.journal.told_to_stop("r"), lab.crash(where)]  # type: ignore[attr-defined]
+
+    for cause, reason in ((boots, "machine_restarted"), (codes, "redeployed"), (stops, "told_to_stop"), (int, "")):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
+        lab.boot(patience=1)
+        lab.journal.code = "v"
+        lab.stopped = lab.crash  # type: ignore[attr-defined]
+        for nth in range(1, 6):
+            cause(nth)
+            crash_at(lab, "before tool.completed", kind="stopped")
+            with suppress(m.Crash):
+                lab.journal.run(lab.agent, "r")
+            lab.disown("r")
+        if reason:
+            cause(6)
+            assert "completed" == lab.journal.run(lab.agent, "r").status
+            assert {reason} == {event.data["reason"] for event in lab.events("run.requeued")}
+        else:
+            assert "recoveries" == lab.store.state("r").stands
+
+
 @rule  # engine.md C3
 def test_a_tool_with_a_key_of_its_own_acts_once_in_its_scope(m: Any) -> None:
     """In another step its result is given back; other arguments under the same key are refused."""
@@ -1095,6 +1127,45 @@ def test_a_cancel_wins_against_an_intent(m: Any) -> None:
         lab.cancelled = lambda where: lab.journal.cancel("r")  # type: ignore[attr-defined]
         crash_at(lab, where, kind="cancelled")
         assert "cancelled" == lab.serve().status and tools == events_of(lab, "tool.")
+
+
+@rule  # engine.md X9
+def test_a_cancel_after_the_step_lets_the_step_end(m: Any) -> None:
+    """It makes its other calls, and the next step isn't begun; a sharper cancel meanwhile stops it in the step."""
+    for modes, tools in ((["after_step"], 2), (["after_step", "now"], 1), (["now", "after_step"], 1)):
+        lab = bench(
+            m,
+            lambda run: [
+                run.do("a", lambda: [use(run, lab, "unsafe"), use(run, lab, "unsafe", 2)]),
+                run.do("b", lambda: use(run, lab, "unsafe", 3)),
+            ],
+        )
+        lab.cancelled = lambda _: [lab.journal.cancel("r", mode) for mode in modes]  # type: ignore[attr-defined]
+        crash_at(lab, "after tool.started", kind="cancelled")
+        assert ("cancelled", tools) == (lab.serve().status, len(lab.world.effects))
+
+
+@rule  # engine.md X22
+def test_a_run_that_is_to_be_cancelled_is_left_to_nobody(m: Any) -> None:
+    """It isn't queued for a retry, doesn't wait, and isn't released: its owner ends it where it would leave it."""
+
+    def agent(run: Any) -> Any:
+        run.do("a", lambda: use(run, lab, "unsafe"))
+        if way == "retry":
+            raise m.Transient("once more")
+        if way == "mistake":
+            raise m.Mistake("in the code")
+        if way == "interrupt":
+            raise KeyboardInterrupt
+        return run.ask("go on?")
+
+    for way in ("retry", "mistake", "interrupt", "ask"):
+        lab = bench(m, agent)
+        lab.cancelled = lambda _: lab.journal.cancel("r", "after_step")  # type: ignore[attr-defined]
+        crash_at(lab, "after tool.started", kind="cancelled")
+        with suppress(m.Mistake, KeyboardInterrupt):
+            lab.journal.run(lab.agent, "r")
+        assert ("cancelled", 1) == (lab.store.state("r").status, len(lab.events("run.claimed"))), way
 
 
 @rule  # engine.md A5

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from runjournal import Journal, tool
-from runjournal.engine.failures import Stop
+from runjournal.engine.failures import Stop, Transient
 from runjournal.log.errors import JournalError
 
 STORE, LEDGER = sys.argv[1:]
@@ -26,6 +26,11 @@ def agent(run):
     return run.do("post", post, run.input)
 
 
+def failing(run):
+    run.do("post", post, run.input)
+    raise Transient("once more")
+
+
 def resume_and_run(journal, run_id):
     journal.resume(run_id)
     return journal.run(agent, run_id=run_id)
@@ -40,6 +45,9 @@ VERBS = {
     "reject": lambda journal, run_id: journal.reject(run_id, "q1"),
     "retry": lambda journal, run_id: journal.retry(run_id),
     "cancel": lambda journal, run_id: journal.cancel(run_id),
+    "cancel now": lambda journal, run_id: journal.cancel(run_id, mode="now"),
+    "run": lambda journal, run_id: journal.run(agent, run_id=run_id),
+    "run and fail": lambda journal, run_id: journal.run(failing, run_id=run_id, kind="agent"),
     "resume": resume_and_run,
     "recover": recover,
 }
@@ -54,7 +62,7 @@ def main():
                 pass
             try:
                 came = [True, VERBS[verb](journal, run_id)]
-            except (JournalError, Stop) as error:
+            except (JournalError, Stop, Transient) as error:
                 came = [False, type(error).__name__]
             print(json.dumps(came), flush=True)  # noqa: T201 - to the test
 
