@@ -1,4 +1,4 @@
-"""The code of an agent: which version of it runs, and how it is imported."""
+"""The code of an agent: whether it has changed, and by which name another process finds it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
@@ -18,7 +18,9 @@ from runjournal.writing.appender import Batch
 
 from . import naming
 from .agent_code import agent_path, code_version
-from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
+from .async_run import AsyncAgent, AsyncDriver, AsyncRun
+from .body_telling import INTERRUPTS
+from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
@@ -30,8 +32,6 @@ from .telling import tell, tell_all
 
 T = TypeVar("T")
 FIRST: Final = asyncio.FIRST_COMPLETED
-
-AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
 
 class AsyncJournal(Journal):
@@ -126,6 +126,15 @@ class AsyncRunner(Runner):
                 await parts.core.drive(parts.core.append(end.event))
                 output.append(end.told())
             return output[0] if output else self.outcome(run_id)
+
+    def nursery(self) -> JournalNursery:
+        """Return what runs the children of a run, each in a task of its own."""
+
+        async def run(agent: AsyncAgent, run_id: str) -> None:
+            TOOL_CONTEXT.set(None)  # of its own task
+            await type(self)(self.log, self.tools, patience=self.patience).run_async(agent, run_id)
+
+        return JournalNursery(self.log, run)
 
     def driver(self, claim: Claim) -> AsyncDriver:
         """Return the driver of a claim: its appends share commits, where the store's commits wait for something."""

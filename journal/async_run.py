@@ -17,11 +17,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapp
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from runjournal.engine import failures as f
 from runjournal.engine.asking import AskOptions, worded
 from runjournal.engine.callees import ModelOptions, Target
+from runjournal.engine.children import ChildOptions
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
 from runjournal.engine.parts import RunParts
@@ -31,9 +32,10 @@ from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
 from runjournal.writing.appender import SharedAppend
 
+from .body_telling import INTERRUPTS, BodyTelling, ended_of
 from .floor import Floor
 from .provider_shapes import GrowingHistory
-from .tasks import BodyEnd, Unbroken, bell_of, made_in, unbroken
+from .tasks import Unbroken, bell_of, made_in, unbroken
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -41,6 +43,7 @@ R = TypeVar("R")
 V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
+AsyncAgent: TypeAlias = "Callable[[AsyncRun], Awaitable[Any]]"
 Submit = Callable[[tuple[Event, ...] | Made, Callable[[SharedAppend], None]], bool]
 
 
@@ -52,6 +55,7 @@ class AsyncDriver:
     floor meanwhile, and no cancel comes between. Without, they are made at once.
     """
 
+    awaits = True
     cancellation = asyncio.CancelledError
     lock = nullcontext()  # one task runs at a time
 
@@ -316,10 +320,13 @@ class AsyncDriver:
                     await asyncio.sleep(0)
                 except asyncio.CancelledError as error:
                     cancelled = cancelled or error
-            return _ended(body)._replace(cancelled=cancelled)
+            return ended_of(body)._replace(cancelled=cancelled)
         if not command.blocking:  # a thread tells by itself
-            body.add_done_callback(lambda done: None if done.cancelled() else command.late(_ended(done)))
+            body.add_done_callback(lambda done: None if done.cancelled() else command.late(ended_of(done)))
         body.cancel()
+        while command.leaves and not body.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([body])
         return Ended(cut="cancel" if cancelled is not None else "timeout", cancelled=cancelled)
 
     def _in_task(self, command: Invoke) -> asyncio.Future[Any]:
@@ -358,10 +365,10 @@ class AsyncDriver:
 
             task = self.loop.create_task(wait(), context=context)
             self._tasks.is_body(task, context)
-            task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
+            task.add_done_callback(lambda task: None if task.cancelled() else deliver(ended_of(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
-        telling = BodyEnd(self.loop, deliver, command.late)
+        telling = BodyTelling(self.loop, deliver, command.late)
 
         def work() -> None:
             ended: Ended | None = None
@@ -380,29 +387,9 @@ class AsyncDriver:
         return body
 
 
-INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
-"""What breaks a loop at once, whoever raises it."""
-
-
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _ended(body: asyncio.Future[Any]) -> Ended:
-    """Return how a body ended.
-
-    The loop has its interrupt already; raised by the asker too, it would break the loop's end.
-    """
-    if body.cancelled():
-        return Ended(error=asyncio.CancelledError())
-    error = body.exception()
-    ended = Ended(error=error) if error else body.result()
-    if not isinstance(ended, Ended):
-        ended = Ended(ended)
-    if isinstance(ended.error, INTERRUPTS):
-        return Ended(error=f.Released(f"{type(ended.error).__name__} in a tool"))
-    return ended
 
 
 class AsyncRun(Context):
@@ -510,6 +497,24 @@ class AsyncRun(Context):
     ) -> str | None:
         """Take one turn of an agent's loop; see `Run.turn`. The tool calls of an answer are made at the same time."""
         return await AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name, self._history).take()
+
+    # Children.
+
+    @_awaited
+    async def spawn(self, agent: AsyncAgent, *, input: Json = None, **how: Unpack[ChildOptions]) -> str:
+        """Begin a run of its own for an agent, a child; see `Run.spawn`."""
+        return await self._core.drive(self._spawn(agent, input, how))
+
+    @_awaited
+    async def wait_child(self, child_id: str, agent: AsyncAgent | None = None) -> Json:
+        """Return the output of a child; see `Run.wait_child`. Children that are waited for together run together."""
+        return await self._core.drive(self._parts.children.wait(child_id, agent))
+
+    @_awaited
+    async def call_child(self, agent: AsyncAgent, *, input: Json = None, **how: Unpack[ChildOptions]) -> Json:
+        """Begin a child and wait for it; see `Run.call_child`."""
+        child_id = await self._core.drive(self._spawn(agent, input, how))
+        return await self._core.drive(self._parts.children.wait(child_id, agent))
 
     # Waiting and ending.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -19,7 +19,7 @@ from runjournal.engine.attempts import Sender
 from runjournal.engine.callees import ModelTarget, Target
 from runjournal.engine.calls import Caller
 from runjournal.engine.clocks import shape
-from runjournal.engine.commands import Made, Verb
+from runjournal.engine.commands import Made, Verb, WithRun
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
@@ -42,20 +42,17 @@ from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
 
 from .agent_code import code_version
+from .check_shown import CONTEXT, Shown
 from .check_words import asked_in, id_in, in_short, in_words, named_in, where_differs, written_by
+from .children import ShownNursery
 from .logbook import Logbook
 from .reel import OWNING, Reel
 from .run import Run, SyncDriver
 from .runner import Runner
 
-CONTEXT: Final = (
-    e.MessageAppended, e.MemorySet, e.MemoryDeleted, e.MemoryReset, e.PlanSet, e.PlanUpdated, e.SignalTaken,
-)  # fmt: skip
-"""What a step writes into the context, and takes from its inbox."""
 RUN_ENDS: Final = (e.RunCompleted, e.RunFailed, e.RunRetryScheduled, e.RunCancelled)
 AGENTS_CAUSES: Final = ("error", "retries_exhausted", "rejected", "unsafe_in_flight")
 """Causes of a failed run that lie in what its agent did; another one came from outside, at any place."""
-ASKS: Final = (e.ToolStarted, e.ModelStarted, e.ApprovalRequested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,36 +82,6 @@ class CheckOver(f.Stop):
 
 class RoundOver(f.Stop):
     """A round has ended as it did when it was recorded: the agent is called for the next one."""
-
-
-@dataclass(slots=True)
-class Shown:
-    """An attempt of a step that the agent was shown, up to its `end`; None where the log ends in it.
-
-    `writes` is what its last entry wrote into the context, `asks` are its calls and questions by id, `ended` the calls
-    of models among them that have an end, `cut`: an asker was cancelled in it.
-    """
-
-    step: str
-    seq: int
-    end: RecordedEvent | None = None
-    writes: list[RecordedEvent] = field(default_factory=list[RecordedEvent])
-    asks: dict[str, RecordedEvent] = field(default_factory=dict[str, RecordedEvent])
-    ended: set[str] = field(default_factory=set[str])
-    cut: bool = False
-
-    def note(self, record: RecordedEvent) -> None:
-        """Note an event of the attempt."""
-        event = record.event
-        if isinstance(event, e.StepStarted):  # what an entry before wrote was dropped
-            self.writes.clear()
-        elif isinstance(event, CONTEXT) and not isinstance(event, e.SignalTaken):
-            self.writes.append(record)
-        elif isinstance(event, ASKS):
-            self.asks.setdefault(id_in(event), record)
-        elif isinstance(event, e.ModelCompleted | e.ModelFailed):
-            self.ended.add(event.call_id)
-        self.cut |= bool(getattr(event, "cut", False)) or getattr(event, "code", None) == "cut"
 
 
 class Watcher:
@@ -229,6 +196,8 @@ class Watcher:
     def append(self, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Put what the engine appends into the copy, if it is what was recorded."""
         self.go_on()
+        if isinstance(events, WithRun):
+            events = events.events
         assert not callable(events)  # noqa: S101 - a transactional tool: its intent comes first
         return [self._append(event) for event in events]
 
@@ -253,6 +222,13 @@ class Watcher:
             case _:
                 self._live(event)
         return self.reel.add(event)
+
+    def wait_for(self, child_id: str) -> NoReturn:
+        """The agent waits for a child of which nothing more is on record."""
+        shown = self._shown
+        if shown is None or shown.end is None:
+            self._over(f"it can go on: it waits for run {child_id}")
+        self._diverged(in_words(shown.end.event), f"a wait for run {child_id}", shown.end, shown.step)
 
     def _end_step(self, event: e.StepCompleted | e.StepFailed) -> None:
         shown, self._shown = self._shown, None
@@ -515,7 +491,7 @@ class CodeChecker(Runner):
         caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
         caller.watcher = watcher
         media = RunMedia(watcher.reel.real, self._run_id, None)
-        return RunParts(caller, media, store_requests=False)
+        return RunParts(caller, media, ShownNursery(self.log, watcher.wait_for), store_requests=False)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

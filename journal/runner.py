@@ -16,7 +16,7 @@ from runjournal.engine.attempts import Sender
 from runjournal.engine.budget import exceeded
 from runjournal.engine.callees import ToolTarget
 from runjournal.engine.calls import Caller
-from runjournal.engine.commands import Made
+from runjournal.engine.commands import Made, WithRun
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
@@ -44,10 +44,11 @@ from runjournal.projections.state import RunState
 from runjournal.writing import purged
 from runjournal.writing.appender import Batch, SharedAppend
 
+from . import children
 from .agent_code import agent_path, code_version
 from .logbook import Logbook
 from .patience import Patience
-from .questions import not_due, told
+from .questions import not_due
 from .run import Run, SyncDriver
 from .stopping import heeded_by, heeding
 from .telling import tell
@@ -130,9 +131,9 @@ class Runner:
         if head.status == "waiting" and not (state.status.woken or due or head.cancel_requested or resume == "manual"):
             if only_timers(state):
                 raise not_due(log, state)
-            if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
+            resume = children.resumed(log, state, code=code, only_new=only_new)
+            if resume is None:
                 return None
-            resume = "code"
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
@@ -146,6 +147,7 @@ class Runner:
                 raise not_due(log, state)
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
+            children.cancel_below(log, run_id, children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)
             events.append(e.RunCancelled(CANCELLED))
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
@@ -275,7 +277,13 @@ class Runner:
         try:
             self.log.append(run_id, [event], epoch=epoch)
         except CancelRequested:
-            self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=epoch)
+            self._obey(run_id, epoch)
+
+    def _obey(self, run_id: str, epoch: int) -> None:
+        """End a run that is to be cancelled, as its owner; its children first."""
+        mode = self.log.head(run_id).cancel_requested or "after_step"
+        children.cancel_below(self.log, run_id, children.CANCELLED_ABOVE, mode, self.cancel)
+        self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=epoch)
 
     @contextmanager
     def owned(self, claim: Claim, left: Callable[[], bool] = lambda: False) -> Generator[None]:
@@ -291,7 +299,7 @@ class Runner:
         except (f.Suspend, f.Completed):
             return
         except f.Cancelled:
-            self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=claim.epoch)
+            self._obey(run_id, claim.epoch)
         except f.OverBudget as over:
             self.log.append(run_id, [over.event], epoch=claim.epoch)
         except f.Fenced as fenced:
@@ -318,7 +326,11 @@ class Runner:
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
-        return RunParts(caller, media, store_requests=self.log.store_requests)
+        return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests)
+
+    def nursery(self) -> children.JournalNursery:
+        """Return what runs the children of a run, in the thread that waits for them."""
+        return children.JournalNursery(self.log, partial(children.run_beside, self.run))
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner of a claim."""
@@ -326,6 +338,9 @@ class Runner:
 
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Append as the owner."""
+        if isinstance(events, WithRun):
+            began = self.log.batch(events.run_id, [events.queued], expect=0)
+            return self.log.append_all([began, self.log.batch(run_id, events.events, expect=None, epoch=epoch)])[1]
         if callable(events):
             make = events
             return self.log.ownership.appender.append_made(
@@ -449,8 +464,7 @@ class Runner:
         if status.status == "waiting" and only_timers(state):
             raise not_due(self.log, state)
         if status.status == "waiting":
-            waits = [told(self.log, state, wait) for wait in status.waits]
-            found = [awaited(run_id, state, wait, db=db) for wait in waits]
+            waits, found = children.waits_told(self.log, state, db)
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
         foreign = status.unowned or self.log.store.imported(run_id) is not None

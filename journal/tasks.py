@@ -12,7 +12,6 @@ from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from runjournal.engine.commands import Ended
 from runjournal.engine.script import Entry
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.log.limits import group_gather_s, group_woken_max, thread_look_s
@@ -270,33 +269,3 @@ def made_in(loop: Loop) -> MadeTasks:
     if (made := _made.get(loop)) is None:
         made = _made[loop] = MadeTasks()
     return made
-
-
-class BodyEnd:
-    """Tell a loop once how a body in a thread ended; where the loop is closed, tell `late`."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Ended], None], late: Callable[[Ended], None]
-    ) -> None:
-        self._loop = loop
-        self._deliver = deliver
-        self._late = late
-        self._told = self._heard = False
-
-    def tell(self, ended: Ended) -> None:
-        """Tell it, from the thread."""
-        self._told = True
-        try:
-            self._loop.call_soon_threadsafe(self._hear, ended)
-        except RuntimeError:  # the loop is closed, and whoever waited is gone
-            self._late(ended)
-
-    def _hear(self, ended: Ended) -> None:
-        if not self._heard:
-            self._heard = True
-            self._deliver(ended)
-
-    def lost(self) -> None:
-        """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
-        if not self._told:
-            self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))

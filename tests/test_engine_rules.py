@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import model.rules_children  # noqa: F401 - its rules are in RULES, too
 import pytest
 from model import reference_model
 from model.product import Product

@@ -239,7 +239,7 @@ ANYONE = {
 }
 OWNER = SAMPLES.keys() - {
     "run.queued", "run.imported", "run.opened", "run.erased", "run.purged", "run.claimed", "step.recorded",
-    "tool.dispatched", "child.finished",
+    "tool.dispatched",
 }  # fmt: skip
 
 
@@ -1028,7 +1028,7 @@ def test_all_or_nothing(desk):
         InvalidTransition,
         e.MessageAppended("user", "1"),
         e.StepCompleted(0),
-        e.ChildFinished("k", "failed"),
+        e.ToolDispatched("k"),
         epoch=1,
     )
     desk.append(e.StepCompleted(0), epoch=1)

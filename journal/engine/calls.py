@@ -76,10 +76,10 @@ class Caller:
         except BaseException as error:
             entry.busy.pop(call_id, None)
             entry.numbers.clear()
-            self._share(entry, call_id, None, error)
+            self.share(entry, call_id, None, error)
             raise
         if own_key:
-            self._share(entry, call_id, value)
+            self.share(entry, call_id, value)
         return value if target.into is None else self.parsed(target, value)
 
     def _shared(self, entry: Entry, call_id: str, target: Target) -> Verb[Any]:
@@ -100,7 +100,7 @@ class Caller:
                 raise failure
         return LIVE
 
-    def _share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
+    def share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
         """Note that the call is no longer in flight; whoever waited for it gets its outcome."""
         if (flight := entry.shared.pop(call_id, None)) is not None:
             flight.append((value, failure))
@@ -135,7 +135,7 @@ class Caller:
                 ):  # it came to nothing: who waits for it asks by himself
                     outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
-                self._share(entry, call_id, None if failure else outcome, failure)
+                self.share(entry, call_id, None if failure else outcome, failure)
         for call_id, outcome in outcomes.items():
             if isinstance(outcome, BaseException):
                 entry.busy.pop(call_id, None)

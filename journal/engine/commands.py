@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from runjournal.log.base import Event
@@ -13,6 +14,21 @@ T = TypeVar("T")
 
 Made: TypeAlias = Callable[[Transaction], tuple[Event, ...]]
 """Events that are made in the transaction that appends them: what else is done there commits with them, or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithRun:
+    """Events of the owner, and the first event of a new run, in one append: both are there, or neither.
+
+    It is a `Made`, for a driver that knows nothing of it: nothing but the owner's events are made.
+    """
+
+    events: tuple[Event, ...]
+    run_id: str
+    queued: Event
+
+    def __call__(self, _: Transaction) -> tuple[Event, ...]:
+        return self.events
 
 
 class Append(NamedTuple):
@@ -38,7 +54,7 @@ class Invoke(NamedTuple):
 
     What is `cuttable` is dropped when its asker is cancelled, after `patience_s()` by then; anything else is waited
     for. `late` is told of a body that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop
-    runs it in a thread.
+    runs it in a thread. A body that `leaves` is waited for even when it was cut: it has to release something first.
     """
 
     body: Callable[[], Any]
@@ -47,6 +63,7 @@ class Invoke(NamedTuple):
     late: Callable[[Ended], None]
     blocking: bool = True
     patience_s: Callable[[], float] = lambda: 0.0
+    leaves: bool = False
 
 
 class Until(NamedTuple):

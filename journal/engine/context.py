@@ -35,6 +35,7 @@ from . import failures as f
 from .asking import Asker, AskOptions, Wording, worded
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
+from .children import ChildOptions, asked_child
 from .commands import Verb
 from .core import Core
 from .media import RunMedia
@@ -381,6 +382,12 @@ class Context:
             return await answer()
         given: dict[str, Json] = await self._do(question.what, key, answer)
         return given
+
+    # Children.
+
+    def _spawn(self, agent: Callable[..., Any], input: Json, how: ChildOptions) -> Verb[str]:
+        """Begin a child. Raises WrongArgument for what can't be one."""
+        return self._parts.children.spawn(agent, asked_child(agent, input, how, awaits=self._core.driver.awaits))
 
     def _ask_all(self, questions: Sequence[Mapping[str, Any]]) -> Verb[list[dict[str, Json] | f.Rejected]]:
         """Ask several questions at once, each the keyword arguments of `ask`. Raises WrongArgument."""

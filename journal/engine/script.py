@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from runjournal.log import events as e
 from runjournal.log.base import Event
 from runjournal.projections.calls import Call
+from runjournal.projections.children import LEFT, child_key
 
 
 class ScriptItem(NamedTuple):
@@ -138,10 +139,8 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
         match event:
             case e.ToolStarted() | e.ModelStarted():
                 _ask(script, needed, ends, at, event.call_id)
-            case e.ApprovalRequested():
-                _ask(script, needed, ends, at, event.approval_id)
-            case e.TimerSet():
-                _ask(script, needed, ends, at, event.timer_id)
+            case e.ApprovalRequested(approval_id=about) | e.TimerSet(timer_id=about):
+                _ask(script, needed, ends, at, about)
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed():
                 if getattr(event, "again", False) or getattr(event, "lost", False):
                     continue
@@ -153,6 +152,8 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
                     cuts.add(at)
             case e.NoteAdded(code="cut", call_id=str(call_id)) if call_id in last_end:
                 cuts.add(last_end[call_id])
+            case e.ChildSpawned() | e.ChildFinished() | e.NoteAdded(code="child_refused" | "child_left"):
+                _of_child(event, at, script, needed, ends, last_end, cuts)
             case e.ApprovalResolved():
                 if needed[event.approval_id]:
                     script.append(ScriptItem(at, "tell", event.approval_id, 0))
@@ -167,6 +168,28 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
             case _:
                 pass
     return script, cuts
+
+
+def _of_child(  # noqa: PLR0917 - what `read` gathers
+    event: e.ChildSpawned | e.ChildFinished | e.NoteAdded,
+    at: int,
+    script: list[ScriptItem],
+    needed: Counter[str],
+    ends: Counter[str],
+    last_end: dict[str, int],
+    cuts: set[int],
+) -> None:
+    """Add what is on record of a child: that it was asked for, or something that was told, which has no start."""
+    if isinstance(event, e.ChildSpawned):
+        _ask(script, needed, ends, at, event.call_id or "")
+        return
+    about = child_key(event.child_run_id) if isinstance(event, e.ChildFinished) else event.call_id or ""
+    _ask(script, needed, ends, at - 1, about)
+    ends[about] += 1
+    script.append(ScriptItem(at, "tell", about, ends[about]))
+    last_end[about] = at
+    if getattr(event, "code", None) == LEFT:
+        cuts.add(at)
 
 
 def _ask(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from runjournal.children import moved
 from runjournal.engine.waits import awaited_by
-from runjournal.log import events as e
+from runjournal.family import below
 from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import agent_search_runs_max, refs_shown_max, show_rows_max
+from runjournal.log.limits import refs_shown_max, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections import shell
 from runjournal.projections.findings import spoken
@@ -26,6 +26,7 @@ from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 from runjournal.questions import OpenQuestion, of_run
 
+from .known_agents import agent_option
 from .stops import Differs, stopped_at
 
 
@@ -43,7 +44,9 @@ class Stand:
 
     `gone`: it is running, and its owner isn't there any more. `claimed_at` is when that one began, `lease_s` how long
     its lease still runs, if that can be known here. `newest` is the newest run of its line. `elsewhere`: it was brought
-    in from another store, where it lives. `now` is UTC text. `agent` names its agent, for a command line.
+    in from another store, where it lives. `now` is UTC text. `agent` names its agent, for a command line. `below` is
+    what people are asked by the runs that it has begun, where it waits for one; `moved`: one of these has ended, or may
+    be gone on with.
     """
 
     head: Head
@@ -57,6 +60,8 @@ class Stand:
     now: str
     agent: str
     differs: Differs | None = None
+    below: tuple[OpenQuestion, ...] = ()
+    moved: bool = False
 
     @property
     def run_id(self) -> str:
@@ -137,6 +142,7 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     running, here = head.status == "running", owner.here()
     claims = log.store.read(head.run_id, types=("run.claimed",)) if running else ()
+    waits = any(wait["kind"] == "child" for wait in state.status.waits)
     known = running and head.lease_until is not None and head.boot_id == here.boot_id
     return Stand(
         head,
@@ -148,28 +154,11 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         log.store.newest(head.scope) or head.run_id,
         log.store.imported(head.run_id) is not None,
         timestamp(log.clock.now()),
-        _agent(agent, head.kind),
+        agent_option(agent, head.kind),
         stopped_at(log, state),
+        tuple(each for one in below(log, head.run_id) for each in of_run(log, one)) if waits else (),
+        waits and moved(log, state),
     )
-
-
-def known_agent(log: Logbook, head: Head) -> str:
-    """Return the agent that a run of this store was last claimed for: this run, or else the newest of its kind."""
-    others = itertools.islice(log.runs(kind=head.kind), agent_search_runs_max)
-    for each in itertools.chain([head], others):
-        if not each.unowned and log.store.imported(each.run_id) is None:
-            claims = [record.event for record in log.store.read(each.run_id, types=("run.claimed",))]
-            named = [claim.agent for claim in claims if isinstance(claim, e.RunClaimed) and claim.agent]
-            if named:
-                return named[-1]
-    return ""
-
-
-def _agent(text: str, kind: str) -> str:
-    """Return an agent as `--agent` takes it for a run of a kind; a placeholder in it where it isn't known."""
-    if not text:
-        return f"MODULE:{kind}" if kind.isidentifier() else f"{kind}=MODULE:FUNCTION"
-    return text if "=" in text or text.rpartition(":")[2] == kind else f"{kind}={text}"
 
 
 # --- what to type --------------------------------------------------------------------------------------------------
@@ -299,6 +288,8 @@ def _signals(stand: Stand) -> Iterable[Way]:
 
 
 def _children(stand: Stand) -> Iterable[Way]:
+    for each in stand.below:
+        yield from _answers(replace(stand, head=stand.head._replace(run_id=each.run_id), questions=[each]))
     for wait in stand.waits_for("child"):
         yield Way("see why that run isn't moving", command("explain", wait["id"]), moves=False)
     yield from _ends(stand)
@@ -473,7 +464,7 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     ),
     StandingKind(
         "answered",
-        lambda s: s.state.status.woken,
+        lambda s: s.state.status.woken or s.moved,
         lambda _: "what it waited for has come, and nobody runs it",
         lambda s: [s.go_on("recover", "run it here"), *_ends(s)],
     ),
@@ -492,7 +483,10 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "child",
         lambda s: bool(s.waits_for("child")),
-        lambda s: f"it waits for run {', '.join(wait['id'] for wait in s.waits_for('child'))}",
+        lambda s: (
+            f"it waits for run {', '.join(wait['id'] for wait in s.waits_for('child'))}"
+            + (f", which waits for {_asked(replace(s, questions=list(s.below)))}" if s.below else "")
+        ),
         _children,
     ),
     StandingKind(
