@@ -20,7 +20,7 @@ from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
-from .patience import Patience, slept
+from .patience import Patience, check_wait, slept
 from .runner import WAITS, Claim, Runner, agent_path, code_version
 from .tasks import in_thread, over
 from .telling import tell, tell_all
@@ -50,6 +50,7 @@ class AsyncJournal(Journal):
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
+        check_wait(wait_s)
         run_id = await self._off_loop(partial(begin, self, agent, run_id, input, retry=retry, **how))
         return await AsyncRunner(self).run_async(agent, run_id, wait_s=wait_s)
 
