@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -358,3 +359,26 @@ def test_what_was_asked_for_holds_for_the_next_ask(clock: FakeClock) -> None:
             journal.run(agent, run_id="r")
         assert 1 == len(out.asked)
         assert {"answer": "q"} == journal.run(agent, run_id="r", wait_s=100)
+
+
+def test_a_cancel_in_a_pause_is_on_record(clock: FakeClock) -> None:
+    """Plan B after a timeout is taken again: the call that was to be tried again has an end that was cut."""
+    over = threading.Event()
+    clock.sleep = lambda _: over.wait(5) and None  # type: ignore[method-assign]
+    with AsyncJournal.open("memory:", clock=clock, retry=Retry()) as journal:
+        out = Service(clock, 1e6, lambda _: 3)
+
+        async def agent(run: AsyncRun) -> str:
+            async with run.step("ask"):
+                try:
+                    async with asyncio.timeout(0.05):
+                        await run.model("m", "q", out)
+                except TimeoutError:
+                    return "plan b"
+            return "answered"
+
+        assert "plan b" == asyncio.run(journal.run_async(agent, run_id="r"))
+        over.set()
+        ends = [record.event for record in journal.events("r") if isinstance(record.event, e.ModelFailed)]
+        assert [(True, False), (False, True)] == [(end.again, end.cut) for end in ends]
+        assert 1 == len(out.asked)
