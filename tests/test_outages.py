@@ -364,7 +364,11 @@ def test_what_was_asked_for_holds_for_the_next_ask(clock: FakeClock) -> None:
 def test_a_cancel_in_a_pause_is_on_record(clock: FakeClock) -> None:
     """Plan B after a timeout is taken again: the call that was to be tried again has an end that was cut."""
     over = threading.Event()
-    clock.sleep = lambda _: over.wait(5) and None  # type: ignore[method-assign]
+
+    def sleep(seconds: float) -> None:
+        over.wait(5)
+
+    clock.sleep = sleep  # type: ignore[method-assign]
     with AsyncJournal.open("memory:", clock=clock, retry=Retry()) as journal:
         out = Service(clock, 1e6, lambda _: 3)
 
