@@ -899,12 +899,13 @@ def test_b171_no_time_to_sleep(how):
 
 def test_b172_no_retry():
     """It is refused where it is given, and not in an outage."""
+    wrong: Any = 3
     with pytest.raises(InvalidArgument, match="Retry: attempts: expected a whole number from 1, got 0"):
         Retry(attempts=0)
     with pytest.raises(InvalidArgument, match="expected a Retry, got int"):
-        Journal.open("memory:", retry=3)
+        Journal.open("memory:", retry=wrong)
     with pytest.raises(InvalidArgument, match="look: retry: expected a Retry, got int"):
-        tool(read_only=True, retry=3, name="look")(lambda: None)
+        tool(read_only=True, retry=wrong, name="look")(lambda: None)
 
 
 def test_b173_no_time_to_wait():
