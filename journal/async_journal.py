@@ -24,7 +24,7 @@ from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
-from .patience import Patience, slept
+from .patience import Patience, check_wait, slept
 from .runner import WAITS, Claim, Runner
 from .stopping import heeded_by, heeding_async
 from .tasks import in_thread, over
@@ -54,6 +54,7 @@ class AsyncJournal(Journal):
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
+        check_wait(wait_s)
         run_id = await self._off_loop(partial(begin, self, agent, run_id, input, retry=retry, **how))
         return await AsyncRunner(self).run_async(agent, run_id, wait_s=wait_s)
 

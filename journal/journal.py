@@ -21,6 +21,7 @@ from .children import cancel_family
 from .code_check import CodeCheck, CodeChecker
 from .erasing import Erasure, erase
 from .logbook import Logbook, Place
+from .patience import check_wait
 from .purging import Purge, purge
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
@@ -136,6 +137,7 @@ class Journal(Logbook):
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
+        check_wait(wait_s)
         run_id = begin(self, agent, run_id, input, retry=retry, **how)
         return Runner(self).run(agent, run_id, wait_s=wait_s)
 

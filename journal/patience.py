@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from datetime import timedelta
 from typing import cast
 
 from runjournal.engine.failures import RunWaiting
 from runjournal.log.clock import Clock, SystemClock, parse_timestamp
 from runjournal.log.errors import InvalidArgument
-from runjournal.log.limits import wait_look_s
+from runjournal.log.limits import sleep_s_max, wait_look_s
 
 from .logbook import Logbook
 
 
+def check_wait(wait_s: float) -> None:
+    """Raise InvalidArgument for what is no number of seconds to wait."""
+    given = cast("object", wait_s)  # callers aren't all typed
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given <= sleep_s_max:
+        raise InvalidArgument(f"wait_s: expected a number of seconds from 0 to {sleep_s_max:.0f}, got {given!r}")
+
+
 class Patience:
-    """How long a run may still be waited for: `wait_s` seconds in all. Raises InvalidArgument."""
+    """How long a run may still be waited for: `wait_s` seconds in all."""
 
     def __init__(self, log: Logbook, run_id: str, wait_s: float) -> None:
-        given = cast("object", wait_s)  # callers aren't all typed
-        if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given < math.inf:
-            raise InvalidArgument(f"wait_s: expected a number of seconds from 0, got {given!r}")
         self._log = log
         self._run_id = run_id
         self._until = log.clock.now() + timedelta(seconds=wait_s) if wait_s else None

@@ -23,7 +23,7 @@ import hostile
 import pytest
 from click.testing import CliRunner
 
-from runjournal import Mistake, RunWaiting, StepFailed, by_command
+from runjournal import Mistake, Retry, RunWaiting, StepFailed, by_command, tool
 from runjournal.cli.app import cli
 from runjournal.engine.failures import KindDiffers, NotAChild
 from runjournal.journal import Journal
@@ -913,6 +913,46 @@ def test_b163_a_hook_that_is_none(make, says):
     with pytest.raises(InvalidArgument) as caught:
         make()
     assert says in str(caught.value)
+
+
+def test_b170_another_signal_under_an_id():
+    """Who sends it is told the id; the same once more is no error."""
+    with Journal.open("memory:") as journal:
+        journal.enqueue("agent", run_id="r")
+        for _ in range(2):
+            journal.signal("r", "paid", 1, signal_id="s1")
+        with pytest.raises(NotAllowed, match=r"'s1' has come before.*an id of its own"):
+            journal.signal("r", "paid", 2, signal_id="s1")
+
+
+@pytest.mark.parametrize("how", [{}, {"for_s": -1}, {"for_s": 1, "until": 2}, {"until": "tomorrow"}])
+def test_b171_no_time_to_sleep(how):
+    """It is a mistake in the code, which ends nothing."""
+    with Journal.open("memory:") as journal:
+        with pytest.raises(InvalidArgument, match="expected"):
+            journal.run(lambda run: run.sleep(**how), run_id="r", kind="agent")
+        with pytest.raises(InvalidArgument, match="timeout_s: expected"):
+            journal.run(lambda run: run.wait_signal("paid", timeout_s=-1), run_id="s", kind="agent")
+        assert ["queued", "queued"] == [journal.head(run_id).status for run_id in "rs"]
+
+
+def test_b172_no_retry():
+    """It is refused where it is given, and not in an outage."""
+    wrong: Any = 3
+    with pytest.raises(InvalidArgument, match="Retry: attempts: expected a whole number from 1, got 0"):
+        Retry(attempts=0)
+    with pytest.raises(InvalidArgument, match="expected a Retry, got int"):
+        Journal.open("memory:", retry=wrong)
+    with pytest.raises(InvalidArgument, match="look: retry: expected a Retry, got int"):
+        tool(read_only=True, retry=wrong, name="look")(lambda: None)
+
+
+def test_b173_no_time_to_wait():
+    """It is refused before the run is looked at."""
+    with Journal.open("memory:") as journal:
+        with pytest.raises(InvalidArgument, match="wait_s: expected"):
+            journal.run(lambda run: None, run_id="r", kind="agent", wait_s=-1)
+        assert [] == list(journal.runs())
 
 
 # --- the table -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -123,7 +124,8 @@ def test_whoever_runs_it_is_told_when_it_goes_on_and_why(journal: Journal, clock
 
 def test_a_service_is_never_asked_before_it_wants_to_be(journal: Journal, clock: FakeClock) -> None:
     """Retry-After counts where it is longer than the pause: as seconds, as a span, and as a time."""
-    told = [20, timedelta(seconds=50), clock.now() + timedelta(seconds=400)]
+    late = clock.now() + timedelta(seconds=400)
+    told: list[Any] = [20, timedelta(seconds=50), late]
     out = Service(clock, 300, lambda asked: told[asked - 1])
 
     def agent(run: Run) -> Any:
@@ -133,7 +135,7 @@ def test_a_service_is_never_asked_before_it_wants_to_be(journal: Journal, clock:
     first, second, third, fourth = out.asked
     assert second - first >= timedelta(seconds=20)
     assert third - second >= timedelta(seconds=50)
-    assert fourth >= told[2]
+    assert fourth >= late
 
 
 def test_the_time_is_on_record(journal: Journal, clock: FakeClock) -> None:
@@ -357,3 +359,30 @@ def test_what_was_asked_for_holds_for_the_next_ask(clock: FakeClock) -> None:
             journal.run(agent, run_id="r")
         assert 1 == len(out.asked)
         assert {"answer": "q"} == journal.run(agent, run_id="r", wait_s=100)
+
+
+def test_a_cancel_in_a_pause_is_on_record(clock: FakeClock) -> None:
+    """Plan B after a timeout is taken again: the call that was to be tried again has an end that was cut."""
+    over = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        over.wait(5)
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    with AsyncJournal.open("memory:", clock=clock, retry=Retry()) as journal:
+        out = Service(clock, 1e6, lambda _: 3)
+
+        async def agent(run: AsyncRun) -> str:
+            async with run.step("ask"):
+                try:
+                    async with asyncio.timeout(0.05):
+                        await run.model("m", "q", out)
+                except TimeoutError:
+                    return "plan b"
+            return "answered"
+
+        assert "plan b" == asyncio.run(journal.run_async(agent, run_id="r"))
+        over.set()
+        ends = [record.event for record in journal.events("r") if isinstance(record.event, e.ModelFailed)]
+        assert [(True, False), (False, True)] == [(end.again, end.cut) for end in ends]
+        assert 1 == len(out.asked)

@@ -67,7 +67,7 @@ def through(agent: Any, store: MemoryStore, strikes: frozenset[int] = frozenset(
     for life in range(60):
         world.dead = False
         process = Process("crashing", "boot", "namespace", FIRST_PID + life, "1")
-        journal = Journal(Struck(store, world.tick), by=f"process-{life}", process=process, retry=Retry())  # type: ignore[arg-type]
+        journal = Journal(Struck(store, world.tick), by=f"process-{life}", process=process, retry=Retry())
         try:
             return journal.run(agent, run_id="r", kind="agent"), world
         except Crash:
