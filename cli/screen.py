@@ -134,7 +134,7 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
     tools, models = state.calls.tools, state.calls.models
     yield "calls", _counted(tools.started, tools.completed, tools.failed, tools.in_flight)
     yield "models", _counted(models.started, models.completed, models.failed, models.in_flight)
-    children = found.family.runs if found.family else state.inbox.children_count
+    children = found.family.runs if found.family else state.children.count
     yield "children", amount(children) if children else ""
 
 

@@ -17,6 +17,7 @@ from runjournal.writing.appender import Batch
 
 from . import naming
 from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
+from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
@@ -108,6 +109,15 @@ class AsyncRunner(Runner):
             await parts.core.drive(parts.core.append(end.event))
             output.append(end.told())
         return output[0] if output else self.outcome(run_id)
+
+    def nursery(self) -> JournalNursery:
+        """Return what runs the children of a run, each in a task of its own."""
+
+        async def run(agent: AsyncAgent, run_id: str) -> None:
+            TOOL_CONTEXT.set(None)  # of its own task
+            await type(self)(self.log, self.tools, patience=self.patience).run_async(agent, run_id)
+
+        return JournalNursery(self.log, run)
 
     def driver(self, claim: Claim) -> AsyncDriver:
         """Return the driver of a claim: its appends share commits, where the store's commits wait for something."""

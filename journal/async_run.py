@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
 from runjournal.engine import failures as f
+from runjournal.engine.budget import Budget
 from runjournal.engine.callees import ModelOptions, Target
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
@@ -50,6 +51,7 @@ class AsyncDriver:
     floor meanwhile, and no cancel comes between. Without, they are made at once.
     """
 
+    awaits = True
     cancellation = asyncio.CancelledError
     lock = nullcontext()  # one task runs at a time
 
@@ -306,6 +308,9 @@ class AsyncDriver:
         if not command.blocking:  # a thread tells by itself
             body.add_done_callback(lambda done: None if done.cancelled() else command.late(_ended(done)))
         body.cancel()
+        while command.leaves and not body.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([body])
         return Ended(cut="cancel" if cancelled is not None else "timeout", cancelled=cancelled)
 
     def _in_task(self, command: Invoke) -> asyncio.Future[Any]:
@@ -526,6 +531,44 @@ class AsyncRun(Context):
     ) -> str | None:
         """Take one turn of an agent's loop; see `Run.turn`. The tool calls of an answer are made at the same time."""
         return await AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name, self._history).take()
+
+    # Children.
+
+    @_awaited
+    async def spawn(
+        self,
+        agent: Callable[[AsyncRun], Awaitable[Any]],
+        *,
+        input: Json = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+        budget: Budget | None = None,
+    ) -> str:
+        """Begin a run of its own for an agent, a child; see `Run.spawn`."""
+        return await self._core.drive(self._spawn(agent, input, run_id, kind, title, budget))
+
+    @_awaited
+    async def wait_child(
+        self, child_id: str, agent: Callable[[AsyncRun], Awaitable[Any]] | None = None
+    ) -> Json:
+        """Return the output of a child; see `Run.wait_child`. Children that are waited for together run together."""
+        return await self._core.drive(self._parts.children.wait(child_id, agent))
+
+    @_awaited
+    async def call_child(
+        self,
+        agent: Callable[[AsyncRun], Awaitable[Any]],
+        *,
+        input: Json = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+        budget: Budget | None = None,
+    ) -> Json:
+        """Begin a child and wait for it; see `Run.call_child`."""
+        child_id = await self._core.drive(self._spawn(agent, input, run_id, kind, title, budget))
+        return await self._core.drive(self._parts.children.wait(child_id, agent))
 
     # Waiting and ending.
 

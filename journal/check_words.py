@@ -19,7 +19,10 @@ def id_in(event: Event) -> str:
 def named_in(event: Event) -> tuple[str, str]:
     """Return what kind of ask it is, and of what."""
     return event.TYPE, str(
-        getattr(event, "tool", None) or getattr(event, "model", None) or getattr(event, "action", "")
+        getattr(event, "tool", None)
+        or getattr(event, "model", None)
+        or getattr(event, "action", None)
+        or getattr(event, "kind", "")
     )
 
 
@@ -55,6 +58,8 @@ def in_words(event: Event) -> str:
             return f"a question to {event.model}"
         case e.ApprovalRequested():
             return f"the question {event.action!r} ({in_short(event.args)})"
+        case e.ChildSpawned():
+            return f"a child of the kind {event.kind!r}"
         case e.StepCompleted():
             return "the end of the step"
         case e.StepFailed() | e.RunFailed() | e.RunRetryScheduled():

@@ -18,8 +18,9 @@ from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
 from runjournal.engine.callees import ModelTarget, Target
 from runjournal.engine.calls import Caller
+from runjournal.engine.children import Standing
 from runjournal.engine.clocks import shape
-from runjournal.engine.commands import Made, Verb
+from runjournal.engine.commands import Made, Verb, WithRun
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
@@ -41,6 +42,7 @@ from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
 
 from .check_words import asked_in, id_in, in_short, in_words, named_in, where_differs, written_by
+from .children import JournalNursery
 from .logbook import Logbook
 from .reel import OWNING, Reel
 from .run import Run, SyncDriver
@@ -53,7 +55,7 @@ CONTEXT: Final = (
 RUN_ENDS: Final = (e.RunCompleted, e.RunFailed, e.RunRetryScheduled, e.RunCancelled)
 AGENTS_CAUSES: Final = ("error", "retries_exhausted", "rejected", "unsafe_in_flight")
 """Causes of a failed run that lie in what its agent did; another one came from outside, at any place."""
-ASKS: Final = (e.ToolStarted, e.ModelStarted, e.ApprovalRequested)
+ASKS: Final = (e.ToolStarted, e.ModelStarted, e.ApprovalRequested, e.ChildSpawned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,8 @@ class Watcher:
     def append(self, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Put what the engine appends into the copy, if it is what was recorded."""
         self.go_on()
+        if isinstance(events, WithRun):
+            events = events.events
         assert not callable(events)  # noqa: S101 - a transactional tool: its intent comes first
         return [self._append(event) for event in events]
 
@@ -249,6 +253,13 @@ class Watcher:
             case _:
                 self._live(event)
         return self.reel.add(event)
+
+    def wait_for(self, child_id: str) -> NoReturn:
+        """The agent waits for a child of which nothing more is on record."""
+        shown = self._shown
+        if shown is None or shown.end is None:
+            self._over(f"it can go on: it waits for run {child_id}")
+        self._diverged(in_words(shown.end.event), f"a wait for run {child_id}", shown.end, shown.step)
 
     def _end_step(self, event: e.StepCompleted | e.StepFailed) -> None:
         shown, self._shown = self._shown, None
@@ -452,6 +463,18 @@ class UnaskingSender(Sender):
         return None
 
 
+class ShownChildren(JournalNursery):
+    """Runs no child: where the log has no end of one, the run can go on there."""
+
+    def __init__(self, watcher: Watcher, log: Logbook) -> None:
+        super().__init__(log, lambda agent, run_id: None)
+        self._watcher = watcher
+
+    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
+        """End the check: what comes of a child is not in this log yet."""
+        self._watcher.wait_for(run_id)
+
+
 def both(shown: CodeCheck, taken_up: CodeCheck) -> CodeCheck:
     """Return what a next owner would meet, by the first place that differs; where it goes on, that is a remark."""
     before = () if shown.ok or not taken_up.ok else (shown.message,)
@@ -501,7 +524,7 @@ class CodeChecker(Runner):
         steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps
         caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
         caller.watcher = watcher
-        return RunParts(caller, store_requests=False)
+        return RunParts(caller, ShownChildren(watcher, self.log), store_requests=False)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

@@ -82,6 +82,7 @@ def queue(log: Logbook, link: str, of: str, new_id: str, *, at: int | None = Non
         title=queued.title,
         tags=queued.tags,
         scope=None if link == "fork" else state.status.scope,
+        parent_run_id=None if link == "fork" else queued.parent_run_id,
         link=link,
         base={"run_id": of, "seq": state.seq, "hash": state.hash},
         again=list(anew) or None,

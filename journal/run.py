@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.engine import failures as f
+from runjournal.engine.budget import Budget
 from runjournal.engine.callees import ModelOptions, Target
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
@@ -36,6 +37,7 @@ class _Nobody(BaseException):
 class SyncDriver:
     """Performs commands in the thread that asks. One lock is held around all but bodies and waits."""
 
+    awaits = False
     cancellation = _Nobody
     calm = True
     taken = False  # an append is over before its verb goes on, under the lock
@@ -342,6 +344,50 @@ class Run(Context):
         tool in `approve`, or for which `approve(name, args)` is true, a person is asked, who may edit the args.
         """
         return finished(AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name, self._history).take())
+
+    # Children.
+
+    def spawn(
+        self,
+        agent: Callable[[Run], Any],
+        *,
+        input: Json = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+        budget: Budget | None = None,
+    ) -> str:
+        """Begin a run of its own for an agent, a child; return its id, for `wait_child`.
+
+        It is begun once for each ask: a step that is entered again finds the same one. Its id is made of this run's and
+        of the ask, or is `run_id`, which is one child in all of the run. `kind` is the agent's name, unless it says
+        another. `budget` is reserved out of this run's own; what is left goes back when the child has ended. Raises
+        CallFailed where the budget has nothing left for it, KeyReused where another run has the `run_id`, NotInStep.
+        """
+        return self._parts.drive(self._spawn(agent, input, run_id, kind, title, budget))
+
+    def wait_child(self, child_id: str, agent: Callable[[Run], Any] | None = None) -> Json:
+        """Return the output of a child, once it has ended: it is run here, unless another process runs it.
+
+        What it waits for, this run waits for. `agent` is needed where the child was begun by another process, in
+        another step, and its agent isn't found by its name. Raises ChildFailed, NotAChild, NotInStep.
+        """
+        return finished(self._core.drive(self._parts.children.wait(child_id, agent)))
+
+    def call_child(
+        self,
+        agent: Callable[[Run], Any],
+        *,
+        input: Json = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        title: str | None = None,
+        budget: Budget | None = None,
+    ) -> Json:
+        """Begin a child and wait for it; return its output: see `spawn` and `wait_child`."""
+        return self.wait_child(
+            self.spawn(agent, input=input, run_id=run_id, kind=kind, title=title, budget=budget), agent
+        )
 
     # Waiting and ending.
 

@@ -20,7 +20,7 @@ from runjournal.engine.attempts import Sender
 from runjournal.engine.budget import exceeded
 from runjournal.engine.callees import ToolTarget
 from runjournal.engine.calls import Caller
-from runjournal.engine.commands import Made
+from runjournal.engine.commands import Made, WithRun
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
@@ -50,6 +50,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing import purged
 from runjournal.writing.appender import Batch, SharedAppend
 
+from . import children
 from .logbook import Logbook
 from .questions import told
 from .run import Run, SyncDriver
@@ -125,9 +126,14 @@ class Runner:
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
-            if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
+            if children.moved(log, state, code=not only_new):
+                resume = "child"
+            elif (due := children.due_at(log, state)) is not None:
+                raise f.RunNotDue(f"run {run_id} waits for a run that it has begun, which is due at {due}")
+            elif code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
                 return None
-            resume = "code"
+            else:
+                resume = "code"
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
@@ -283,7 +289,19 @@ class Runner:
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
-        return RunParts(caller, store_requests=self.log.store_requests)
+        return RunParts(caller, self.nursery(), store_requests=self.log.store_requests)
+
+    def nursery(self) -> children.JournalNursery:
+        """Return what runs the children of a run, in the thread that waits for them."""
+
+        def run(agent: Agent, run_id: str) -> None:
+            outer = TOOL_CONTEXT.set(None)
+            try:
+                type(self)(self.log, self.tools, patience=self.patience).run(agent, run_id)
+            finally:
+                TOOL_CONTEXT.reset(outer)
+
+        return children.JournalNursery(self.log, run)
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner of a claim."""
@@ -291,6 +309,9 @@ class Runner:
 
     def append(self, run_id: str, epoch: int, events: tuple[Event, ...] | Made) -> list[RecordedEvent]:
         """Append as the owner."""
+        if isinstance(events, WithRun):
+            began = self.log.batch(events.run_id, [events.queued], expect=0)
+            return self.log.append_all([began, self.log.batch(run_id, events.events, expect=None, epoch=epoch)])[1]
         if callable(events):
             make = events
             return self.log.ownership.appender.append_made(
@@ -416,8 +437,15 @@ class Runner:
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
-            waits = [told(self.log, state, wait) for wait in status.waits]
-            found = [awaited(run_id, state, wait, db=db) for wait in waits]
+            there = list(children.leaves(self.log, state))
+            waits = [told(self.log, of, wait) | ({} if of is state else {"run_id": who}) for who, of, wait in there]
+            found = [
+                awaited(leaf.run_id, leaf.state, wait, db=db) for leaf, wait in zip(there, waits, strict=True)
+            ]
+            found = [
+                each._replace(what=children.in_words(self.log, each.id)) if each.kind == "child" else each
+                for each in found
+            ]
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
         instead = ": nobody owns it; fork it, and run that" if status.unowned else ": it can't be run here"

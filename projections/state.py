@@ -22,7 +22,7 @@ from runjournal.log.base import Event, NewerEvent, PurgedEvent, RecordedEvent, U
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import failed_steps_max, recalled_max
 
-from . import approvals, calls, costs, inbox, memory, plan, prompt, status, steps, transcript
+from . import approvals, calls, children, costs, inbox, memory, plan, prompt, status, steps, transcript
 from .transcript import Stretch
 
 P = TypeVar("P", bound="Projection")
@@ -126,6 +126,7 @@ class RunState:
     calls: calls.Calls = field(default_factory=calls.Calls)
     approvals: approvals.Approvals = field(default_factory=approvals.Approvals)
     inbox: inbox.Inbox = field(default_factory=inbox.Inbox)
+    children: children.Children = field(default_factory=children.Children)
     held: str = field(default="", compare=False)
     """The id of a step that this state doesn't let go of; it is in no dump."""
 
@@ -163,7 +164,7 @@ class RunState:
         """Return whether what a run waits for has come."""
         kind, key = wait["kind"], wait["id"]
         if kind == "child":
-            return self.inbox.children.get(key, "running") != "running"
+            return self.children.statuses.get(key, "running") != "running"
         if kind == "signal":
             taken = (self.steps.open.took or ()) if self.steps.open else ()
             return any(signal[2] == key and signal[1] not in taken for signal in self.inbox.signals)
@@ -222,6 +223,7 @@ class RunState:
         step = self.steps.open
         for context in (self.transcript, self.memory, self.plan):
             context.commit()
+        self.children.end_step()
         sent = self.calls.complete_step()
         if step is not None:
             if sent and step.kind == "do" and step.key is None:
@@ -235,6 +237,7 @@ class RunState:
         """Drop what the step did to the context."""
         for context in (self.transcript, self.memory, self.plan):
             context.drop()
+        self.children.end_step()
         self.calls.fail_step()
         self.steps.on_failed(record, event)
         self._let_go()
@@ -321,13 +324,14 @@ class RunState:
             new.calls = calls.inherited(base.calls.known, base.calls.step)
             step = base.steps.open.id if base.steps.open else None
             new.approvals.known = {k: q for k, q in base.approvals.known.items() if q.step == step and q.decision}
-            new.inbox = base.inbox
+            new.inbox, new.children = base.inbox, base.children
             return new
         for context in (new.transcript, new.memory, new.plan):
             context.drop()
         new.steps.open, new.steps.redo, new.steps.failures = None, None, []
         new.steps.cut = 0
         new.steps.attempts = dict(new.steps.settled)
+        new.children = base.children.settled()
         return new
 
     # Dumping.
@@ -378,6 +382,7 @@ _FOLDS: Final[dict[str, Any]] = {
     "calls": calls.Calls,
     "approvals": approvals.Approvals,
     "inbox": inbox.Inbox,
+    "children": children.Children,
 }
 _UNFOLDABLE: Final = frozenset({UnreadableEvent, NewerEvent})
 _WAKING: Final = frozenset({"run.waiting", "approval.resolved", "tool.resolved", "signal.received", "child.finished"})
@@ -414,6 +419,7 @@ def _dispatch() -> dict[type[Event], tuple[Handler, ...]]:
         ("calls", calls.HANDLERS),
         ("approvals", approvals.HANDLERS),
         ("inbox", inbox.HANDLERS),
+        ("children", children.HANDLERS),
         ("steps", steps.HANDLERS),
     )
     for name, handlers in parts:

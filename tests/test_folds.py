@@ -774,9 +774,9 @@ def test_children_are_bounded():
     """Ended children beyond the bound are forgotten, running ones aren't; all are counted."""
     events = [e.ChildSpawned(f"c{n:05}", "k") for n in range(children_kept_max + 10)]
     ends = [(e.ChildFinished(f"c{n:05}", "completed"), 0) for n in range(20)]
-    inbox = fold(*events, *ends).inbox
-    assert (children_kept_max, children_kept_max + 10) == (len(inbox.children), inbox.children_count)
-    assert children_kept_max - 10 == sum(status == "running" for status in inbox.children.values())
+    children = fold(step(), *events, *ends, done()).children
+    assert (children_kept_max, children_kept_max + 10) == (len(children.known), children.count)
+    assert children_kept_max - 10 == sum(status == "running" for status in children.statuses.values())
 
 
 def requeue(reason, epoch=2):

@@ -18,6 +18,7 @@ from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
 from runjournal.log.policies import REPEATABLE
 from runjournal.projections.calls import Call
+from runjournal.projections.children import child_key
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
@@ -73,10 +74,10 @@ class Caller:
         except BaseException as error:
             entry.busy.pop(call_id, None)
             entry.numbers.clear()
-            self._share(entry, call_id, None, error)
+            self.share(entry, call_id, None, error)
             raise
         if own_key:
-            self._share(entry, call_id, value)
+            self.share(entry, call_id, value)
         return value if target.into is None else self.parsed(target, value)
 
     def _shared(self, entry: Entry, call_id: str, target: Target) -> Verb[Any]:
@@ -97,7 +98,7 @@ class Caller:
                 raise failure
         return LIVE
 
-    def _share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
+    def share(self, entry: Entry, call_id: str, value: Json, failure: BaseException | None = None) -> None:
         """Note that the call is no longer in flight; whoever waited for it gets its outcome."""
         if (flight := entry.shared.pop(call_id, None)) is not None:
             flight.append((value, failure))
@@ -132,7 +133,7 @@ class Caller:
                 if isinstance(outcome, Live | Person | Nobody):  # it came to nothing: who waits for it asks by himself
                     outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
-                self._share(entry, call_id, None if failure else outcome, failure)
+                self.share(entry, call_id, None if failure else outcome, failure)
         if waits := [call_id for call_id, outcome in outcomes.items() if outcome is PERSON]:
             yield from self.wait(entry, [{"kind": "question", "id": call_id} for call_id in waits])
         for call_id, outcome in outcomes.items():
@@ -450,18 +451,25 @@ class Caller:
         try:
             yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), None)
             if not core.state.answered(about):
-                open_ = [key for key in entry.questions if not core.state.answered({"kind": "question", "id": key})]
-                yield from self.wait(entry, [{"kind": self._kind(key), "id": key} for key in open_])
+                yield from self.wait(entry, self.open_waits(entry))
         finally:
             entry.questions.remove(call_id)
 
-    def _kind(self, key: str) -> str:
-        return "approval" if key in self.core.state.approvals.known else "question"
+    def open_waits(self, entry: Entry) -> list[dict[str, str]]:
+        """Return all that the step waits for: unanswered questions, and children."""
+        waits = [self._wait_of(key) for key in entry.questions]
+        return [wait for wait in waits if wait["kind"] == "child" or not self.core.state.answered(wait)]
+
+    def _wait_of(self, key: str) -> dict[str, str]:
+        if key.startswith(child_key("")):
+            return {"kind": "child", "id": key.removeprefix(child_key(""))}
+        return {"kind": "approval" if key in self.core.state.approvals.known else "question", "id": key}
 
     def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
         """Record the wait, and only then tell people. The lease goes back, the step stays open."""
         yield from self.core.append(*before, e.RunWaiting(waits))
-        self.core.lineage.notify(waits)
+        if told := [wait for wait in waits if wait["kind"] != "child"]:  # people were told by the child itself
+            self.core.lineage.notify(told)
         self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
 
     def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:

@@ -15,6 +15,20 @@ Made: TypeAlias = Callable[[Transaction], tuple[Event, ...]]
 """Events that are made in the transaction that appends them: what else is done there commits with them, or not."""
 
 
+class WithRun(NamedTuple):
+    """Events of the owner, and the first event of a new run, in one append: both are there, or neither.
+
+    It is a `Made`, for a driver that knows nothing of it: nothing but the owner's events are made.
+    """
+
+    events: tuple[Event, ...]
+    run_id: str
+    queued: Event
+
+    def __call__(self, _: Transaction) -> tuple[Event, ...]:
+        return self.events
+
+
 class Append(NamedTuple):
     """Append these events as the owner. Its outcome is the list of their records. A cancel never interrupts it."""
 
@@ -37,7 +51,8 @@ class Invoke(NamedTuple):
     """Run a body to its end. Its outcome is an `Ended`.
 
     What is `cuttable` is dropped when its asker is cancelled; anything else is waited for. `late` is told of a body
-    that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop runs it in a thread.
+    that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop runs it in a thread. A body
+    that `leaves` is waited for even when it was cut: it gives something back first.
     """
 
     body: Callable[[], Any]
@@ -45,6 +60,7 @@ class Invoke(NamedTuple):
     timeout_s: float | None
     late: Callable[[Ended], None]
     blocking: bool = True
+    leaves: bool = False
 
 
 class Until(NamedTuple):

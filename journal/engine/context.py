@@ -33,6 +33,7 @@ from runjournal.projections.transcript import Message
 from . import failures as f
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
+from .children import asked_child
 from .commands import Verb
 from .core import Core
 from .parts import RunParts
@@ -359,6 +360,21 @@ class Context:
             return await answer()
         given: dict[str, Json] = await self._do(f"ask {action}", key, answer)
         return given
+
+    # Children.
+
+    def _spawn(
+        self,
+        agent: Callable[..., Any],
+        input: Json,
+        run_id: str | None,
+        kind: str | None,
+        title: str | None,
+        budget: Mapping[str, Any] | None,
+    ) -> Verb[str]:
+        """Begin a child. Raises WrongArgument for what can't be one."""
+        asked = asked_child(agent, input, run_id, kind, title, budget, self._core.driver.awaits)
+        return self._parts.children.spawn(agent, asked)
 
     # The loop of an agent.
 

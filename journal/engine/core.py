@@ -210,7 +210,7 @@ class Core:
         """End the run if its budget is used up: before a new step, and before each paid call."""
         if self.state.status.budget is None:
             return
-        over = exceeded(self.state, timestamp(self.lineage.clock.now()), step=step)
+        over = exceeded(self.state, timestamp(self.lineage.clock.now()), step=step, paid=not step)
         if over is not None:
             yield from self.append(e.RunFailed(over.error, [], over.cause))
             self.halt(f.Completed())

@@ -24,6 +24,11 @@ class Driver(Protocol):
     """
 
     @property
+    def awaits(self) -> bool:
+        """Return whether it awaits coroutines, on a loop."""
+        ...
+
+    @property
     def cancellation(self) -> type[BaseException]:
         """Return the class of what is raised in a body that is cancelled, by itself or with its task."""
         ...

@@ -119,6 +119,25 @@ class StepFailed(Failed):
     code = "step_failed"
 
 
+class ChildFailed(Failed):
+    """A child run has failed, or was cancelled: `child_run_id` says which, `status` how.
+
+    Once it was retried, `wait_child` of another attempt of the step returns what the newest run of its line came to.
+    """
+
+    code = "child_failed"
+
+    def __init__(self, child_run_id: str, status: str, error: Mapping[str, Any]) -> None:
+        super().__init__(error["type"], error["message"])
+        self.child_run_id = child_run_id
+        self.status = status
+        self.add_note(f"run {child_run_id} was begun by this one and has {HOW[status]}; retry it, then run this one")
+
+
+HOW: Final = {"failed": "failed", "cancelled": "been cancelled"}
+"""How a child has ended that didn't complete, in words."""
+
+
 class KeyReused(JournalError):
     """Another tool, or other arguments, were called under a key that is taken. Nothing was sent."""
 
@@ -184,6 +203,12 @@ class StepOpen(Mistake):
     """A step is open: another task's, or the run was to be completed inside one."""
 
     code = "step_open"
+
+
+class NotAChild(Mistake):
+    """`wait_child` was asked for a run that this one hasn't begun: `spawn` begins one, and returns its id."""
+
+    code = "not_a_child"
 
 
 class NotInRun(Mistake):

@@ -41,6 +41,8 @@ class TellingOrder:
                 call = state.calls.known.get(key)
                 if call is not None and call.step == entry.step and call.fresh and call.sent:
                     found.add(key)
+            if state.children.begun and entry.attempt == (state.steps.open.attempt if state.steps.open else 0):
+                found |= state.children.asked().keys() - entry.asked
         if questions:
             mine = (entry.step, entry.attempt)
             for key, asked in state.approvals.known.items():
@@ -54,6 +56,7 @@ class TellingOrder:
         if left := self.left_out(entry, calls=calls, questions=questions):
             state, run_id, db = self.core.state, self.core.lineage.run_id, self.core.lineage.store_option
             calls_left = {call.tool for key, call in state.calls.known.items() if key in left}
+            calls_left |= {f"the child {child.kind}" for key, child in state.children.asked().items() if key in left}
             questions_left = [question for key, question in state.approvals.known.items() if key in left]
             names = [*sorted(calls_left), *sorted({f"the question {each.action!r}" for each in questions_left})]
             see = [show_calls(run_id, db=db)] * bool(calls_left)

@@ -12,6 +12,7 @@ from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWal
 
 from . import failures as f
 from .calls import Caller
+from .children import ChildCalls, Nursery
 from .commands import Verb
 from .core import Core
 from .driver import finished
@@ -71,10 +72,11 @@ class ReadMessages:
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
-    def __init__(self, caller: Caller, *, store_requests: bool = True) -> None:
+    def __init__(self, caller: Caller, nursery: Nursery, *, store_requests: bool = True) -> None:
         self.core = caller.core
         self.steps = caller.steps
         self.caller = caller
+        self.children = ChildCalls(caller, nursery)
         self.lent = LentValues()
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self._read = ReadMessages(self.core)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from runjournal.log import events as e
 from runjournal.log.base import Event
 from runjournal.projections.calls import Call
+from runjournal.projections.children import LEFT, child_key
 
 
 class ScriptItem(NamedTuple):
@@ -143,6 +144,15 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
                     cuts.add(at)
             case e.NoteAdded(code="cut", call_id=str(call_id)) if call_id in last_end:
                 cuts.add(last_end[call_id])
+            case e.ChildSpawned(call_id=str(call_id)):
+                _ask(script, needed, ends, at, call_id)
+            case e.ChildFinished():
+                last_end[child_key(event.child_run_id)] = at
+                _tell(script, needed, ends, at, child_key(event.child_run_id))
+            case e.NoteAdded(code="child_refused" | "child_left", call_id=str(call_id)):
+                _tell(script, needed, ends, at, call_id)
+                if event.code == LEFT:
+                    cuts.add(at)
             case e.ApprovalResolved():
                 if needed[event.approval_id]:
                     script.append(ScriptItem(at, "tell", event.approval_id, 0))
@@ -152,6 +162,13 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
             case _:
                 pass
     return script, cuts
+
+
+def _tell(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, about: str) -> None:
+    """Add an end that has no start, as one of a child: it was asked for before."""
+    _ask(script, needed, ends, at - 1, about)
+    ends[about] += 1
+    script.append(ScriptItem(at, "tell", about, ends[about]))
 
 
 def _ask(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:

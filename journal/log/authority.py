@@ -105,7 +105,7 @@ _RECORDED: Final = CALL_STARTS | CALL_ENDS | {"message.appended", "context.compa
 """What is recorded into an open run, beside what anybody may say of any run."""
 _NEVER_OWNER: Final = frozenset(
     {"run.queued", "run.imported", "run.opened", "run.erased", "run.purged"}
-    | {"run.claimed", "tool.dispatched", "child.finished"}
+    | {"run.claimed", "tool.dispatched"}
 )
 _OVER: Final = frozenset({"run.erased", "run.purged"})
 """What is done to a run that has ended, by anybody."""
@@ -244,7 +244,7 @@ def _anyone_may(head: Head, event: Event, status: str, cancel: str | None, scene
                 f"run {head.run_id}: a cancel was requested, so it can't be claimed; append run.cancelled"
             )
         due = head.due_at is not None and head.due_at <= scene.now()
-        if status == "waiting" and not (head.wake_at or due or event.resume in ("manual", "code")):
+        if status == "waiting" and not (head.wake_at or due or event.resume in ("manual", "code", "child")):
             raise NotAllowed(
                 f"run {head.run_id} waits, and what it waits for hasn't come; resume='manual' claims it anyway"
             )

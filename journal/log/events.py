@@ -111,7 +111,7 @@ class RunClaimed(Event):
     pid_ns: str
     pid: int
     pid_started: str
-    resume: Annotated[str | None, s.OneOf(("crash", "reopen", "manual", "code"))] = None
+    resume: Annotated[str | None, s.OneOf(("crash", "reopen", "manual", "code", "child"))] = None
     code_version: str | None = None
     agent: str | None = None
 
@@ -386,23 +386,32 @@ class SignalTaken(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ChildSpawned(Event):
-    """This run began another one."""
+    """This run began another one, in the same append. `agent` says how its agent is imported."""
 
     TYPE: ClassVar[str] = "child.spawned"
     child_run_id: Name
     kind: Name
+    call_id: Name | None = None
+    agent: str | None = None
+    budget: Annotated[Obj | None, s.BUDGET] = None
 
 
 @builtin
 @dataclass(frozen=True, slots=True)
 class ChildFinished(Event):
-    """A run that this one began has ended."""
+    """The agent is told how a run that this one began has ended.
+
+    `ended_as` is the run of its line that ended so, if that is another one: a retry or a restart of it.
+    """
 
     TYPE: ClassVar[str] = "child.finished"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"output"})
     child_run_id: Name
     status: Annotated[str, s.OneOf(("completed", "failed", "cancelled"))]
     output: Json = None
+    error: Error | None = None
+    ended_as: Name | None = None
+    spent: Annotated[Obj | None, s.SPENT] = None
 
 
 @builtin

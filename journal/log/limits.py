@@ -164,6 +164,10 @@ link_id_chars_max: Final = 110
 digest of the whole."""
 link_digest_chars: Final = 12
 """Characters of that digest."""
+child_id_chars: Final = 12
+"""Characters of the id of an ask in that of the child that it begins."""
+children_depth_max: Final = 32
+"""Runs that wait for each other, one below the other, that are looked through for what is waited for in the end."""
 cancel_tries_max: Final = 10
 """How often a cancel looks at a run whose head moves on all the time; then it leaves its request for the owner."""
 request_parts_max: Final = 64

@@ -43,7 +43,7 @@ PRIVATE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "approval.requested": ("reason", "args", "args_schema", "preview"),
     "approval.resolved": ("args", "note"),
     "signal.received": ("payload",),
-    "child.finished": ("output",),
+    "child.finished": ("output", *_ERROR),
     "plan.set": ("tasks.*.title", "tasks.*.note"),
     "plan.updated": ("note",),
     "context.compacted": ("summary",),

@@ -297,6 +297,7 @@ COST: Final = Fields(
     {"amount": MONEY, "currency": Name(), "source": OneOf(("reported", "estimated"))}, {"pricing_version": Text()}
 )
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
+SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
 REQUEST: Final = Fields(

@@ -83,7 +83,7 @@ def state_as_json(state: RunState) -> dict[str, Any]:
             for key, q in state.approvals.open().items()
         ],
         "signals": [{"seq": seq, "signal_id": key, "name": name} for seq, key, name in state.inbox.signals],
-        "children": dict(sorted(state.inbox.children.items())),
+        "children": dict(sorted(state.children.statuses.items())),
         "prompt_fingerprint": state.prompt.fingerprint,
         "usage": state.costs.usage(),
         "cost": {currency: str(state.costs.amount(currency)) for currency in sorted(state.costs.money)},

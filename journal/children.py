@@ -1,0 +1,190 @@
+"""Runs that other runs have begun: how the line of one stands, what it has spent, and which agent it is the work of.
+
+The rules of children: engine.md K1 to K12. The engine asks here; nothing is written, but for the cancel that goes down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from runjournal.engine.children import Standing
+from runjournal.log import events as e
+from runjournal.log import owner
+from runjournal.log.base import Event
+from runjournal.log.clock import timestamp
+from runjournal.log.head import TERMINAL, Head
+from runjournal.log.limits import child_id_chars, children_depth_max, link_digest_chars, link_id_chars_max, name_chars_max
+from runjournal.projections.costs import Costs, add
+from runjournal.projections.state import RunState
+from runjournal.writing import folding
+
+from . import naming
+from .logbook import Logbook
+
+_ENDS = ("run.completed", "run.failed", "run.cancelled", "run.purged")
+
+
+class JournalNursery:
+    """What the engine asks of other runs; `run(agent, run_id)` runs one of them here."""
+
+    def __init__(self, log: Logbook, run: Callable[[Any, str], Any]) -> None:
+        self.log = log
+        self._run = run
+
+    def id_of(self, scope: str, call_id: str) -> str:
+        """Return the id of a child that was given none: that of the line which asks, and of the ask."""
+        stem = scope
+        if len(stem) > link_id_chars_max:
+            digest = hashlib.sha256(scope.encode()).hexdigest()[:link_digest_chars]
+            stem = f"{scope[: link_id_chars_max - link_digest_chars - 1]}-{digest}"
+        return f"{stem}.{call_id[:child_id_chars]}"
+
+    def first(self, run_id: str) -> tuple[Event, str | None] | None:
+        """Return the first event of a run and the scope of the run that began it; None if there is no such run."""
+        if self.log.store.head(run_id) is None:
+            return None
+        first = next(self.log.events(run_id, upto=1)).event
+        parent = getattr(first, "parent_run_id", None)
+        head = None if parent is None else self.log.store.head(parent)
+        return first, None if head is None else head.scope
+
+    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
+        """Return how the line of a run stands; None if there is no such run."""
+        head = newest(self.log, run_id)
+        if head is None:
+            return None
+        if head.status not in TERMINAL:
+            return Standing(head.run_id, None, ready(self.log, head), None)
+        record = next(self.log.events(head.run_id, types=_ENDS))
+        end = record.event if isinstance(record.event, e.RunCompleted | e.RunFailed | e.RunCancelled) else None
+        found = end or e.RunCancelled(f"run {head.run_id} was purged")
+        return Standing(head.run_id, found, ready=False, spent=spent_by(self.log, head.run_id) if spent else None)
+
+    def path_of(self, agent: Callable[..., Any]) -> str | None:
+        """Return module:name of an agent, None for one that isn't found by that, as a lambda."""
+        path = f"{getattr(agent, '__module__', None)}:{getattr(agent, '__qualname__', None)}"
+        return path if self.found(path) is agent and path.isprintable() and len(path) <= name_chars_max else None
+
+    def found(self, path: str | None) -> Callable[..., Any] | None:
+        """Return the agent of a path, if its module is loaded here; nothing is imported."""
+        module, _, names = (path or "").partition(":")
+        there: Any = sys.modules.get(module)
+        for name in names.split("."):
+            there = getattr(there, name, None)
+        return there if callable(there) else None
+
+    def body(self, agent: Callable[..., Any], run_id: str) -> Callable[[], Any]:
+        """Return what runs an agent on a run of its own, to its end or until it waits."""
+        return lambda: self._run(agent, run_id)
+
+
+def newest(log: Logbook, run_id: str) -> Head | None:
+    """Return the newest run of the line that a run began, None if there is no such run."""
+    head = log.store.head(run_id)
+    if head is None or head.scope != run_id:
+        return head
+    later = log.store.newest(run_id)
+    return (log.store.head(later) if later is not None else None) or head
+
+
+def ready(log: Logbook, head: Head, *, code: bool = True) -> bool:
+    """Return whether a run that hasn't ended may be gone on with now; `code`: one that code has stopped, too."""
+    if head.cancel_requested and head.status != "running":
+        return True
+    match head.status:
+        case "queued":
+            return True
+        case "running":
+            return owner.gone(head, log.ownership.process, log.clock)
+        case "waiting" | "scheduled_retry" if head.due_at is not None:
+            return head.due_at <= timestamp(log.clock.now()) or head.wake_at is not None
+        case "waiting":
+            state = log.fold(RunState, head.run_id, at=head.head_seq)
+            return state.status.woken or (code and state.stands == "code") or moved(log, state, code=code)
+        case _:
+            return False
+
+
+def moved(log: Logbook, state: RunState, *, code: bool = True) -> bool:
+    """Return whether a child that a run waits for has ended, or may be gone on with."""
+    return any(head.status in TERMINAL or ready(log, head, code=code) for head in awaited_children(log, state))
+
+
+def awaited_children(log: Logbook, state: RunState) -> Iterator[Head]:
+    """Yield the children that a run waits for, each as the newest run of its line."""
+    for wait in state.status.waits:
+        if wait["kind"] == "child" and (head := newest(log, wait["id"])) is not None:
+            yield head
+
+
+def due_at(log: Logbook, state: RunState) -> str | None:
+    """Return when the first child that a run waits for is due; None if time alone gets none of them on."""
+    found = [_due(log, head) for head in awaited_children(log, state)]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _due(log: Logbook, head: Head) -> str | None:
+    if head.status == "waiting" and head.due_at is None:
+        return due_at(log, log.fold(RunState, head.run_id, at=head.head_seq))
+    return head.due_at if head.status in ("waiting", "scheduled_retry") else None
+
+
+class Leaf(NamedTuple):
+    """What a run waits for in the end: a wait of its own, or of a run below it, whose id and state stand here."""
+
+    run_id: str
+    state: RunState
+    wait: dict[str, Any]
+
+
+def leaves(log: Logbook, state: RunState, depth: int = children_depth_max) -> Iterator[Leaf]:
+    """Yield what a run waits for; in the place of a child that waits, what that one waits for."""
+    for wait in state.status.waits:
+        head = newest(log, wait["id"]) if wait["kind"] == "child" and depth else None
+        if head is None or head.status != "waiting":
+            yield Leaf(state.run_id, state, wait)
+        else:
+            yield from leaves(log, log.fold(RunState, head.run_id, at=head.head_seq), depth - 1)
+
+
+def in_words(log: Logbook, run_id: str) -> str:
+    """Return where a child stands that a run waits for, in words."""
+    head = newest(log, run_id)
+    if head is None:
+        return f"its child {run_id}, which isn't in this store"
+    words = {
+        "queued": "which is queued: run it, or the agent isn't known here",
+        "running": f"which {head.owner} is running",
+        "scheduled_retry": f"whose next round is due at {head.due_at}",
+    }
+    return f"its child {head.run_id}, {words.get(head.status, f'which is {head.status}')}"
+
+
+# What children cost.
+
+
+def below(log: Logbook, run_id: str) -> Iterator[Head]:
+    """Yield the runs that a run has begun, and those that these have begun, each once."""
+    pending, seen = [run_id], {run_id}
+    while pending:
+        for head in log.runs(parent=pending.pop()):
+            if head.run_id not in seen:
+                seen.add(head.run_id)
+                pending.append(head.run_id)
+                yield head
+
+
+def spent_by(log: Logbook, run_id: str) -> dict[str, Any]:
+    """Return what a line of runs up to one of them has spent, with all below it, each run once: {usd, tokens}."""
+    runs = dict.fromkeys(naming.members(log.store, run_id))
+    for member in list(runs):
+        runs |= dict.fromkeys(head.run_id for head in below(log, member))
+    usd, tokens = "0", 0
+    for each in runs:
+        costs: Costs = folding.load(log.store, log.store, each, log.head(each).head_seq)[0].costs
+        usd, tokens = add(usd, format(costs.amount("USD"), "f")), tokens + costs.tokens()
+    return {"usd": format(Decimal(usd), "f"), "tokens": tokens}
