@@ -23,6 +23,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing import folding
 
 from . import naming
+from .family import below
 from .logbook import Logbook
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.purged")
@@ -164,18 +165,18 @@ def in_words(log: Logbook, run_id: str) -> str:
     return f"its child {head.run_id}, {words.get(head.status, f'which is {head.status}')}"
 
 
+def unended(log: Logbook, run_id: str) -> list[Head]:
+    """Return the children of a run's line up to it that haven't ended, each as the newest run of its own line."""
+    found: dict[str, Head] = {}
+    for member in naming.members(log.store, run_id):
+        for head in log.runs(parent=member):
+            last = newest(log, head.scope) or head
+            if last.status not in TERMINAL and not last.unowned:
+                found[last.run_id] = last
+    return list(found.values())
+
+
 # What children cost.
-
-
-def below(log: Logbook, run_id: str) -> Iterator[Head]:
-    """Yield the runs that a run has begun, and those that these have begun, each once."""
-    pending, seen = [run_id], {run_id}
-    while pending:
-        for head in log.runs(parent=pending.pop()):
-            if head.run_id not in seen:
-                seen.add(head.run_id)
-                pending.append(head.run_id)
-                yield head
 
 
 def spent_by(log: Logbook, run_id: str) -> dict[str, Any]:

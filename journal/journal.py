@@ -285,9 +285,9 @@ class Journal(Logbook):
         return purge(self, run_id, reason)
 
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
-        """Stop a run. Its owner, or whoever claims it next, obeys; a run that nobody owns is ended at once."""
+        """Stop a run and its children. Their owners, or whoever claims one next, obey; what nobody owns ends at once."""
         mistyped.check_run(self, run_id)
-        naming.on_line(self.store, run_id, lambda of: Runner(self).cancel(of, tellable(reason), mode))
+        naming.on_line(self.store, run_id, lambda of: Runner(self).cancel_family(of, tellable(reason), mode))
 
     def resume(self, run_id: str, *, recorded: bool = False, reason: str = "") -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.

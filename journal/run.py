@@ -364,7 +364,7 @@ class Run(Context):
         another. `budget` is reserved out of this run's own; what is left goes back when the child has ended. Raises
         CallFailed where the budget has nothing left for it, KeyReused where another run has the `run_id`, NotInStep.
         """
-        return self._parts.drive(self._spawn(agent, input, run_id, kind, title, budget))
+        return finished(self._core.drive(self._spawn(agent, input, run_id, kind, title, budget)))
 
     def wait_child(self, child_id: str, agent: Callable[[Run], Any] | None = None) -> Json:
         """Return the output of a child, once it has ended: it is run here, unless another process runs it.

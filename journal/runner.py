@@ -146,6 +146,7 @@ class Runner:
                 raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
+            self.cancel_children(run_id, "a cancel was requested of the run that has begun it", head.cancel_requested)
             events.append(e.RunCancelled("a cancel was requested"))
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
@@ -265,6 +266,7 @@ class Runner:
         except (f.Suspend, f.Completed):
             return
         except f.Cancelled:
+            self.cancel_children(run_id, "a cancel was requested of the run that has begun it", "after_step")
             self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
@@ -479,6 +481,22 @@ class Runner:
             requested = True  # maybe its owner has just given it back
         if not requested:
             self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
+
+    def cancel_family(self, run_id: str, reason: str, mode: str) -> None:
+        """Cancel a run and its children: first it is requested, then they are cancelled, then the run ends.
+
+        So whoever claims it meanwhile cancels them, too, and none is left behind (engine.md K7).
+        """
+        if children.unended(self.log, run_id):
+            self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
+            self.cancel_children(run_id, reason, mode)
+        self.cancel(run_id, reason, mode)
+
+    def cancel_children(self, run_id: str, reason: str, mode: str) -> None:
+        """Cancel the children of a run that haven't ended: one that ends meanwhile stays as it has ended."""
+        for head in children.unended(self.log, run_id):
+            with suppress(AppendRefused):
+                self.cancel_family(head.run_id, reason, mode)
 
     def _cancelled(self, head: Head, reason: str) -> list[Event]:
         """Return what ends a run that nobody owns; nothing for one that has an owner or has ended."""

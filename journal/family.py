@@ -1,0 +1,20 @@
+"""The runs below a run: those that it has begun, and those that these have begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runjournal.log.head import Head
+
+from .logbook import Logbook
+
+
+def below(log: Logbook, run_id: str) -> Iterator[Head]:
+    """Yield the runs that a run has begun, and those that these have begun, each once."""
+    pending, seen = [run_id], {run_id}
+    while pending:
+        for head in log.runs(parent=pending.pop()):
+            if head.run_id not in seen:
+                seen.add(head.run_id)
+                pending.append(head.run_id)
+                yield head
