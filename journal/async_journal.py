@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, Unpack
 
@@ -16,7 +16,7 @@ from runjournal.writing import keys, purged
 from runjournal.writing.appender import Batch
 
 from . import naming
-from .async_run import INTERRUPTS, AsyncDriver, AsyncRun
+from .async_run import INTERRUPTS, AsyncAgent, AsyncDriver, AsyncRun
 from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
@@ -25,8 +25,6 @@ from .runner import Claim, Runner, agent_path, code_version
 from .tasks import in_thread, over
 
 T = TypeVar("T")
-
-AsyncAgent = Callable[[AsyncRun], Awaitable[Any]]
 
 
 class AsyncJournal(Journal):

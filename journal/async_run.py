@@ -16,11 +16,11 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from runjournal.engine import failures as f
-from runjournal.engine.budget import Budget
 from runjournal.engine.callees import ModelOptions, Target
+from runjournal.engine.children import ChildOptions
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
 from runjournal.engine.parts import RunParts
@@ -30,6 +30,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
 from runjournal.writing.appender import SharedAppend
 
+from .body_telling import BodyTelling
 from .floor import Floor
 from .provider_shapes import GrowingHistory
 from .tasks import Unbroken, bell_of, made_in, unbroken
@@ -40,6 +41,7 @@ R = TypeVar("R")
 V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
+AsyncAgent: TypeAlias = "Callable[[AsyncRun], Awaitable[Any]]"
 Submit = Callable[[tuple[Event, ...] | Made, Callable[[SharedAppend], None]], bool]
 
 
@@ -352,7 +354,7 @@ class AsyncDriver:
             task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
-        telling = _Telling(self.loop, deliver, command.late)
+        telling = BodyTelling(self.loop, deliver, command.late)
 
         def work() -> None:
             ended: Ended | None = None
@@ -369,36 +371,6 @@ class AsyncDriver:
         weakref.finalize(thread, telling.lost).atexit = False
         thread.start()
         return body
-
-
-class _Telling:
-    """Tell a loop once how a body in a thread ended; where the loop is closed, tell `late`."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Ended], None], late: Callable[[Ended], None]
-    ) -> None:
-        self._loop = loop
-        self._deliver = deliver
-        self._late = late
-        self._told = self._heard = False
-
-    def tell(self, ended: Ended) -> None:
-        """Tell it, from the thread."""
-        self._told = True
-        try:
-            self._loop.call_soon_threadsafe(self._hear, ended)
-        except RuntimeError:  # the loop is closed, and whoever waited is gone
-            self._late(ended)
-
-    def _hear(self, ended: Ended) -> None:
-        if not self._heard:
-            self._heard = True
-            self._deliver(ended)
-
-    def lost(self) -> None:
-        """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
-        if not self._told:
-            self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))
 
 
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
@@ -535,39 +507,19 @@ class AsyncRun(Context):
     # Children.
 
     @_awaited
-    async def spawn(
-        self,
-        agent: Callable[[AsyncRun], Awaitable[Any]],
-        *,
-        input: Json = None,
-        run_id: str | None = None,
-        kind: str | None = None,
-        title: str | None = None,
-        budget: Budget | None = None,
-    ) -> str:
+    async def spawn(self, agent: AsyncAgent, *, input: Json = None, **how: Unpack[ChildOptions]) -> str:
         """Begin a run of its own for an agent, a child; see `Run.spawn`."""
-        return await self._core.drive(self._spawn(agent, input, run_id, kind, title, budget))
+        return await self._core.drive(self._spawn(agent, input, how))
 
     @_awaited
-    async def wait_child(
-        self, child_id: str, agent: Callable[[AsyncRun], Awaitable[Any]] | None = None
-    ) -> Json:
+    async def wait_child(self, child_id: str, agent: AsyncAgent | None = None) -> Json:
         """Return the output of a child; see `Run.wait_child`. Children that are waited for together run together."""
         return await self._core.drive(self._parts.children.wait(child_id, agent))
 
     @_awaited
-    async def call_child(
-        self,
-        agent: Callable[[AsyncRun], Awaitable[Any]],
-        *,
-        input: Json = None,
-        run_id: str | None = None,
-        kind: str | None = None,
-        title: str | None = None,
-        budget: Budget | None = None,
-    ) -> Json:
+    async def call_child(self, agent: AsyncAgent, *, input: Json = None, **how: Unpack[ChildOptions]) -> Json:
         """Begin a child and wait for it; see `Run.call_child`."""
-        child_id = await self._core.drive(self._spawn(agent, input, run_id, kind, title, budget))
+        child_id = await self._core.drive(self._spawn(agent, input, how))
         return await self._core.drive(self._parts.children.wait(child_id, agent))
 
     # Waiting and ending.

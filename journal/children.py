@@ -8,16 +8,26 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from runjournal.engine.children import Standing
+from runjournal.engine.failures import RunNotDue
+from runjournal.engine.waits import Awaited, awaited
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event
 from runjournal.log.clock import timestamp
+from runjournal.log.errors import AppendRefused
 from runjournal.log.head import TERMINAL, Head
-from runjournal.log.limits import child_id_chars, children_depth_max, link_digest_chars, link_id_chars_max, name_chars_max
+from runjournal.log.limits import (
+    child_id_chars,
+    children_depth_max,
+    link_digest_chars,
+    link_id_chars_max,
+    name_chars_max,
+)
 from runjournal.projections.costs import Costs, add
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
@@ -25,8 +35,12 @@ from runjournal.writing import folding
 from . import naming
 from .family import below
 from .logbook import Logbook
+from .questions import told
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.purged")
+
+
+CANCELLED_ABOVE: Final = "the run that has begun it was cancelled"
 
 
 class JournalNursery:
@@ -81,6 +95,18 @@ class JournalNursery:
     def body(self, agent: Callable[..., Any], run_id: str) -> Callable[[], Any]:
         """Return what runs an agent on a run of its own, to its end or until it waits."""
         return lambda: self._run(agent, run_id)
+
+
+class ShownNursery(JournalNursery):
+    """Runs nothing: whoever would wait for a child is told by `waits`, since its end isn't on record."""
+
+    def __init__(self, log: Logbook, waits: Callable[[str], NoReturn]) -> None:
+        super().__init__(log, lambda _agent, run_id: waits(run_id))
+        self._waits = waits
+
+    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
+        """Say that a child is waited for."""
+        self._waits(run_id)
 
 
 def newest(log: Logbook, run_id: str) -> Head | None:
@@ -152,6 +178,17 @@ def leaves(log: Logbook, state: RunState, depth: int = children_depth_max) -> It
             yield from leaves(log, log.fold(RunState, head.run_id, at=head.head_seq), depth - 1)
 
 
+def waits_told(log: Logbook, state: RunState, db: str) -> tuple[list[dict[str, Any]], list[Awaited]]:
+    """Return what a run waits for, {kind, id, action, …}, with the id of the run below it that asks; and in words."""
+    waits, found = list[dict[str, Any]](), list[Awaited]()
+    for leaf in leaves(log, state):
+        wait = told(log, leaf.state, leaf.wait) | ({} if leaf.state is state else {"run_id": leaf.run_id})
+        words = awaited(leaf.run_id, leaf.state, wait, db=db)
+        waits.append(wait)
+        found.append(words._replace(what=in_words(log, words.id)) if words.kind == "child" else words)
+    return waits, found
+
+
 def in_words(log: Logbook, run_id: str) -> str:
     """Return where a child stands that a run waits for, in words."""
     head = newest(log, run_id)
@@ -163,6 +200,36 @@ def in_words(log: Logbook, run_id: str) -> str:
         "scheduled_retry": f"whose next round is due at {head.due_at}",
     }
     return f"its child {head.run_id}, {words.get(head.status, f'which is {head.status}')}"
+
+
+def resumed(log: Logbook, state: RunState, *, code: str | None, only_new: bool) -> Literal["code", "child"] | None:
+    """Return why a run that waits may be claimed though nothing has woken it; None if it may not.
+
+    A child that it waits for has ended, or may be gone on with; or other code has stopped it. Raises RunNotDue.
+    """
+    if moved(log, state, code=not only_new):
+        return "child"
+    if (due := due_at(log, state)) is not None:
+        raise RunNotDue(f"run {state.run_id} waits for a run that it has begun, which is due at {due}")
+    return "code" if code and state.stands == "code" and not (only_new and code in state.status.stopped_codes) else None
+
+
+def cancel_family(log: Logbook, run_id: str, reason: str, mode: str, cancel: Callable[[str, str, str], None]) -> None:
+    """Cancel a run and its children: first it is requested, then they are cancelled, then the run ends.
+
+    So whoever claims it meanwhile cancels them, too, and none is left behind (engine.md K7). `cancel` cancels one run.
+    """
+    if unended(log, run_id):
+        log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
+        cancel_below(log, run_id, reason, mode, cancel)
+    cancel(run_id, reason, mode)
+
+
+def cancel_below(log: Logbook, run_id: str, reason: str, mode: str, cancel: Callable[[str, str, str], None]) -> None:
+    """Cancel the children of a run that haven't ended: one that ends meanwhile stays as it has ended."""
+    for head in unended(log, run_id):
+        with suppress(AppendRefused):
+            cancel_family(log, head.run_id, reason, mode, cancel)
 
 
 def unended(log: Logbook, run_id: str) -> list[Head]:

@@ -18,7 +18,6 @@ from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
 from runjournal.engine.callees import ModelTarget, Target
 from runjournal.engine.calls import Caller
-from runjournal.engine.children import Standing
 from runjournal.engine.clocks import shape
 from runjournal.engine.commands import Made, Verb, WithRun
 from runjournal.engine.core import Core
@@ -42,7 +41,7 @@ from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
 
 from .check_words import asked_in, id_in, in_short, in_words, named_in, where_differs, written_by
-from .children import JournalNursery
+from .children import ShownNursery
 from .logbook import Logbook
 from .reel import OWNING, Reel
 from .run import Run, SyncDriver
@@ -463,18 +462,6 @@ class UnaskingSender(Sender):
         return None
 
 
-class ShownChildren(JournalNursery):
-    """Runs no child: where the log has no end of one, the run can go on there."""
-
-    def __init__(self, watcher: Watcher, log: Logbook) -> None:
-        super().__init__(log, lambda agent, run_id: None)
-        self._watcher = watcher
-
-    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
-        """End the check: what comes of a child is not in this log yet."""
-        self._watcher.wait_for(run_id)
-
-
 def both(shown: CodeCheck, taken_up: CodeCheck) -> CodeCheck:
     """Return what a next owner would meet, by the first place that differs; where it goes on, that is a remark."""
     before = () if shown.ok or not taken_up.ok else (shown.message,)
@@ -524,7 +511,7 @@ class CodeChecker(Runner):
         steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps
         caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
         caller.watcher = watcher
-        return RunParts(caller, ShownChildren(watcher, self.log), store_requests=False)
+        return RunParts(caller, ShownNursery(self.log, watcher.wait_for), store_requests=False)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

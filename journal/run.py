@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.engine import failures as f
-from runjournal.engine.budget import Budget
 from runjournal.engine.callees import ModelOptions, Target
+from runjournal.engine.children import ChildOptions
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
 from runjournal.engine.context import Context
 from runjournal.engine.driver import finished
@@ -347,16 +347,7 @@ class Run(Context):
 
     # Children.
 
-    def spawn(
-        self,
-        agent: Callable[[Run], Any],
-        *,
-        input: Json = None,
-        run_id: str | None = None,
-        kind: str | None = None,
-        title: str | None = None,
-        budget: Budget | None = None,
-    ) -> str:
+    def spawn(self, agent: Callable[[Run], Any], *, input: Json = None, **how: Unpack[ChildOptions]) -> str:
         """Begin a run of its own for an agent, a child; return its id, for `wait_child`.
 
         It is begun once for each ask: a step that is entered again finds the same one. Its id is made of this run's and
@@ -364,7 +355,7 @@ class Run(Context):
         another. `budget` is reserved out of this run's own; what is left goes back when the child has ended. Raises
         CallFailed where the budget has nothing left for it, KeyReused where another run has the `run_id`, NotInStep.
         """
-        return finished(self._core.drive(self._spawn(agent, input, run_id, kind, title, budget)))
+        return finished(self._core.drive(self._spawn(agent, input, how)))
 
     def wait_child(self, child_id: str, agent: Callable[[Run], Any] | None = None) -> Json:
         """Return the output of a child, once it has ended: it is run here, unless another process runs it.
@@ -374,20 +365,9 @@ class Run(Context):
         """
         return finished(self._core.drive(self._parts.children.wait(child_id, agent)))
 
-    def call_child(
-        self,
-        agent: Callable[[Run], Any],
-        *,
-        input: Json = None,
-        run_id: str | None = None,
-        kind: str | None = None,
-        title: str | None = None,
-        budget: Budget | None = None,
-    ) -> Json:
+    def call_child(self, agent: Callable[[Run], Any], *, input: Json = None, **how: Unpack[ChildOptions]) -> Json:
         """Begin a child and wait for it; return its output: see `spawn` and `wait_child`."""
-        return self.wait_child(
-            self.spawn(agent, input=input, run_id=run_id, kind=kind, title=title, budget=budget), agent
-        )
+        return self.wait_child(self.spawn(agent, input=input, **how), agent)
 
     # Waiting and ending.
 

@@ -52,7 +52,6 @@ from runjournal.writing.appender import Batch, SharedAppend
 
 from . import children
 from .logbook import Logbook
-from .questions import told
 from .run import Run, SyncDriver
 
 Agent = Callable[[Run], Any]
@@ -126,14 +125,9 @@ class Runner:
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
-            if children.moved(log, state, code=not only_new):
-                resume = "child"
-            elif (due := children.due_at(log, state)) is not None:
-                raise f.RunNotDue(f"run {run_id} waits for a run that it has begun, which is due at {due}")
-            elif code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
+            resume = children.resumed(log, state, code=code, only_new=only_new)
+            if resume is None:
                 return None
-            else:
-                resume = "code"
         events: list[Event] = []
         stuck, entered = state.status.stuck, state.steps.open.recoveries if state.steps.open else 0
         since = clock.boottime_s()
@@ -146,7 +140,7 @@ class Runner:
                 raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
-            self.cancel_children(run_id, "a cancel was requested of the run that has begun it", head.cancel_requested)
+            children.cancel_below(log, run_id, children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)
             events.append(e.RunCancelled("a cancel was requested"))
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
@@ -266,7 +260,7 @@ class Runner:
         except (f.Suspend, f.Completed):
             return
         except f.Cancelled:
-            self.cancel_children(run_id, "a cancel was requested of the run that has begun it", "after_step")
+            children.cancel_below(self.log, run_id, children.CANCELLED_ABOVE, "after_step", self.cancel)
             self.log.append(run_id, [e.RunCancelled("a cancel was requested")], epoch=claim.epoch)
         except f.Fenced as fenced:
             raise f.RunBusy(f"run {run_id} was taken over by another owner: this one has stopped") from fenced
@@ -439,15 +433,7 @@ class Runner:
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting":
-            there = list(children.leaves(self.log, state))
-            waits = [told(self.log, of, wait) | ({} if of is state else {"run_id": who}) for who, of, wait in there]
-            found = [
-                awaited(leaf.run_id, leaf.state, wait, db=db) for leaf, wait in zip(there, waits, strict=True)
-            ]
-            found = [
-                each._replace(what=children.in_words(self.log, each.id)) if each.kind == "child" else each
-                for each in found
-            ]
+            waits, found = children.waits_told(self.log, state, db)
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
         instead = ": nobody owns it; fork it, and run that" if status.unowned else ": it can't be run here"
@@ -481,22 +467,6 @@ class Runner:
             requested = True  # maybe its owner has just given it back
         if not requested:
             self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
-
-    def cancel_family(self, run_id: str, reason: str, mode: str) -> None:
-        """Cancel a run and its children: first it is requested, then they are cancelled, then the run ends.
-
-        So whoever claims it meanwhile cancels them, too, and none is left behind (engine.md K7).
-        """
-        if children.unended(self.log, run_id):
-            self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
-            self.cancel_children(run_id, reason, mode)
-        self.cancel(run_id, reason, mode)
-
-    def cancel_children(self, run_id: str, reason: str, mode: str) -> None:
-        """Cancel the children of a run that haven't ended: one that ends meanwhile stays as it has ended."""
-        for head in children.unended(self.log, run_id):
-            with suppress(AppendRefused):
-                self.cancel_family(head.run_id, reason, mode)
 
     def _cancelled(self, head: Head, reason: str) -> list[Event]:
         """Return what ends a run that nobody owns; nothing for one that has an owner or has ended."""

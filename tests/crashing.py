@@ -213,7 +213,8 @@ def finish(
         except f.RunFailed:  # it was the agent that gave up
             break
         except f.RunWaiting:
-            say(AsyncJournal(store, process=process), run_id, world)
+            for head in store.heads(limit=100):
+                say(AsyncJournal(store, process=process), head.run_id, world)
         except f.RunNotDue:
             clock.passed_s += 60
         except Exception as error:  # noqa: BLE001 - what leaves the agent; the next life finds what became of the run

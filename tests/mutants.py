@@ -1713,7 +1713,7 @@ APPENDS: Final = (
         "an unknown type of ours is somebody's own", "_event", 'event_type.startswith("x.")', "True", "newer_fields"
     ),
     # Threads that an interrupt ended.
-    Mutant("a body whose thread is gone is waited for", "_Telling.lost", "not self._told", "False", "engine_faults"),
+    Mutant("a body whose thread is gone is waited for", "BodyTelling.lost", "not self._told", "False", "engine_faults"),
     Mutant(
         "a thread that never began counts as one", "SyncDriver._others", "not each.is_alive()", "False", "engine_faults"
     ),

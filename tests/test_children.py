@@ -3,10 +3,11 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from crashing import everywhere, finish, outside
+from crashing import everywhere, outside
 
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, tool
 from runjournal.engine import failures as f
@@ -40,24 +41,492 @@ async def child_async(run: AsyncRun) -> Any:
     return await run.do("send", lambda: send_slowly(run.input))
 
 
-async def fans_out_async(run: AsyncRun) -> Any:
+async def fans_out_async(run: AsyncRun, numbers: Iterable[int] = FIVE) -> Any:
     async def all_of_them() -> Any:
-        return await asyncio.gather(*(run.call_child(child_async, input=n) for n in FIVE))
+        return await asyncio.gather(*(run.call_child(child_async, input=n) for n in numbers))
 
     return await run.do("fan out", all_of_them)
 
 
-@pytest.mark.parametrize("agent", [fans_out, fans_out_async])
-def test_five_children_while_the_parent_is_killed_at_every_boundary(agent: Any) -> None:
+async def two_async(run: AsyncRun) -> Any:
+    return await fans_out_async(run, range(2))
+
+
+@pytest.mark.parametrize(
+    ("agent", "count"), [(fans_out, 5), (two_async, 2), pytest.param(fans_out_async, 5, marks=pytest.mark.crash)]
+)
+def test_five_children_while_the_parent_is_killed_at_every_boundary(agent: Any, count: int) -> None:
     """Whatever boundary of its fan-out and fan-in it dies at, each child acts once and its result is told once."""
     whole, ends = everywhere(agent)
-    assert ("completed", [f"send {n}" for n in FIVE], None) == (whole.status, whole.output, whole.stop)
+    assert ("completed", [f"send {n}" for n in range(count)], None) == (whole.status, whole.output, whole.stop)
     for end in [whole, *ends]:
         assert whole.facts == end.facts
-        assert dict.fromkeys((("send", json.dumps(n)) for n in FIVE), 1) == end.effects
-        assert 6 == len(end.world.store.heads(limit=100))
+        assert dict.fromkeys((("send", json.dumps(n)) for n in range(count)), 1) == end.effects
+        assert 1 + count == len(end.world.store.heads(limit=100))
         records = list(end.world.store.read("r"))
         told = [x.event for x in records if isinstance(x.event, e.ChildFinished)]
         begun = [x.event for x in records if isinstance(x.event, e.ChildSpawned)]
         assert {x.child_run_id: 1 for x in begun} == Counter(x.child_run_id for x in told)
-        assert 5 == len(begun)
+        assert count == len(begun)
+
+
+# Which child it is, and what is told of it.
+
+
+def begun(journal: Journal, run_id: str = "p") -> list[str]:
+    return [x.event.child_run_id for x in journal.events(run_id, types=("child.spawned",))]
+
+
+def told(journal: Journal, run_id: str = "p") -> list[str]:
+    return [x.event.status for x in journal.events(run_id, types=("child.finished",))]
+
+
+def doubles(run: Run) -> Any:
+    return run.do("double", lambda: 2 * run.input)
+
+
+class Down(Exception):
+    """What the children here fail of."""
+
+
+def fails(run: Run) -> Any:
+    raise Down(f"{run.input} is down")
+
+
+def test_one_id_for_each_ask() -> None:
+    """Equal asks are told apart by their number, and a step that is tried anew finds the children of the first try."""
+    tries = [f.Transient("later"), None]
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            ids = [run.spawn(doubles, input=n) for n in (1, 1, 2)]
+            if (error := tries.pop(0)) is not None:
+                raise error
+            return [ids, [run.wait_child(each) for each in ids]]
+
+        try:
+            return run.do("work", work)
+        except f.StepFailed:
+            return run.do("work", work)
+
+    with Journal.open("memory:") as journal:
+        ids, outputs = journal.run(parent, run_id="p")
+        assert [2, 2, 4] == outputs
+        assert ids == begun(journal)
+        assert 3 == len(set(ids))
+        assert all(each.startswith("p.") for each in ids)
+        assert ["p"] * 3 == [journal.head(each).parent_run_id for each in ids]
+
+
+def test_an_id_of_its_own_is_one_child() -> None:
+    """With `run_id` a child is one for all of the run; another run of that id, or another input, is refused."""
+    refused = list[str]()
+
+    def parent(run: Run) -> Any:
+        with run.step("a"):
+            assert ["mine", "mine"] == [run.spawn(doubles, input=1, run_id="mine") for _ in range(2)]
+            for how in ({"input": 2, "run_id": "mine"}, {"input": 1, "run_id": "taken"}):
+                with pytest.raises(f.KeyReused) as error:
+                    run.spawn(doubles, **how)
+                refused.append(str(error.value))
+            first = run.wait_child("mine")
+        return [first, run.do("b", lambda: run.call_child(doubles, input=1, run_id="mine"))]
+
+    with Journal.open("memory:") as journal:
+        journal.enqueue("doubles", 1, run_id="taken")
+        assert [2, 2] == journal.run(parent, run_id="p")
+        assert ["mine"] == begun(journal)
+        assert ["completed"] == told(journal)
+    assert "another kind or input" in refused[0]
+    assert "hasn't begun it" in refused[1]
+
+
+def test_only_a_child_is_waited_for() -> None:
+    """A run that this one hasn't begun is NotAChild: the parent is released, and mended code goes on."""
+    with Journal.open("memory:") as journal:
+        journal.enqueue("doubles", 1, run_id="stranger")
+        for wrong in ("stranger", "nobody"):
+            with pytest.raises(f.NotAChild):
+                journal.run(lambda run, wrong=wrong: run.do("a", lambda: run.wait_child(wrong)), run_id="p")
+        assert 4 == journal.run(lambda run: run.do("a", lambda: run.call_child(doubles, input=2)), run_id="p")
+
+
+def test_a_child_that_fails_is_told_as_that() -> None:
+    """The parent is told what the child has failed of, and may go on; its step fails if it doesn't."""
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            with pytest.raises(f.ChildFailed) as error:
+                run.call_child(fails, input="disk")
+            return [error.value.status, error.value.type, error.value.message, error.value.child_run_id]
+
+        return run.do("work", work)
+
+    with Journal.open("memory:") as journal:
+        found = journal.run(parent, run_id="p")
+        assert ["failed", "Down", "disk is down", *begun(journal)] == found
+        with pytest.raises(f.StepFailed, match="Down: net is down"):
+            journal.run(lambda run: run.do("work", lambda: run.call_child(fails, input="net")), run_id="q")
+        assert "failed" == journal.head("q").status
+
+
+def test_what_was_told_of_a_child_stays_told_when_it_is_retried() -> None:
+    """The attempt that was told of the failure is told it again; a new attempt is told how the child's line stands."""
+    stops = [True, False]
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            child_id = run.spawn(fails, input="disk")
+            try:
+                return run.wait_child(child_id)
+            except f.ChildFailed as failure:
+                if stops.pop(0):
+                    raise KeyboardInterrupt from failure
+                raise
+
+        try:
+            return run.do("work", work)
+        except f.StepFailed as failure:
+            return [str(failure), run.do("work", work)]
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(parent, run_id="p")
+        retried = journal.retry(*begun(journal))
+        journal.run(lambda run: "mended", run_id=retried)
+        assert "p" == journal.head(retried).parent_run_id
+        assert ["Down: disk is down", "mended"] == journal.run(parent, run_id="p")
+        assert ["failed", "completed"] == told(journal)
+        assert [None, retried] == [x.event.ended_as for x in journal.events("p", types=("child.finished",))]
+
+
+def test_a_child_that_another_process_runs_is_waited_for_and_never_run_again() -> None:
+    """Where nobody knows its agent the parent waits for it; once it has ended its end is read, and it isn't run."""
+    calls, dies = list[Any](), [True, False, False, False]
+
+    def parent(run: Run) -> Any:
+        def counted(run: Run) -> Any:  # found by no name
+            calls.append(run.input)
+            return "done"
+
+        child_id = run.do("spawn", lambda: run.spawn(counted, input=1))
+        if dies.pop(0):
+            raise KeyboardInterrupt
+        return run.do("wait", lambda: run.wait_child(child_id))
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(parent, run_id="p")
+        with pytest.raises(RunWaiting, match=r"its child p\.[0-9a-f]{12}, which is queued"):
+            journal.run(parent, run_id="p")
+        (child_id,) = begun(journal)
+        with pytest.raises(RunWaiting):
+            journal.run(parent, run_id="p")
+        assert "done" == journal.run(lambda run: [calls.append(run.input), "done"][1], run_id=child_id, kind="counted")
+        assert "done" == journal.run(parent, run_id="p")
+    assert [1] == calls
+
+
+# Its waits are the parent's.
+
+
+def asks(run: Run) -> Any:
+    return run.ask("delete", args={"path": run.input})["path"]
+
+
+def asks_below(run: Run) -> Any:
+    return run.do("below", lambda: run.call_child(asks, input=run.input))
+
+
+def test_the_question_of_a_grandchild_is_seen_from_the_parent() -> None:
+    """The parent's wait names it with the command that answers it, and the answer gets all three going."""
+
+    def parent(run: Run) -> Any:
+        return run.do("work", lambda: run.call_child(asks_below, input="/tmp/a"))
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(parent, run_id="p")
+        (question,) = journal.questions("p")
+        assert ("delete", {"path": "/tmp/a"}) == (question.action, question.args)
+        assert question.run_id not in ("p", *begun(journal))
+        (wait,) = waiting.value.waits
+        assert ("approval", question.id, question.run_id) == (wait["kind"], wait["id"], wait["run_id"])
+        assert any(question.run_id in each and "approve" in each for each in waiting.value.answers)
+        with pytest.raises(RunWaiting):
+            journal.run(parent, run_id="p")
+        journal.approve(question.run_id, question.id)
+        assert "/tmp/a" == journal.run(parent, run_id="p")
+        assert 1 == len(told(journal))
+
+
+def test_a_no_in_a_child_is_a_failure_of_the_child() -> None:
+    """What a person has refused is the child's question: the parent is told that the child has failed, and of what."""
+
+    def parent(run: Run) -> Any:
+        return run.do("work", lambda: run.call_child(asks, input="/"))
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting):
+            journal.run(parent, run_id="p")
+        (question,) = journal.questions("p")
+        journal.reject(question.run_id, question.id, "never")
+        with pytest.raises(f.StepFailed, match="rejected: never"):
+            journal.run(parent, run_id="p")
+
+
+def test_children_that_wait_let_the_others_end() -> None:
+    """Of children that are waited for together all run until each has ended or waits; then the parent waits for all."""
+
+    async def asking(run: AsyncRun) -> Any:
+        return (await run.ask("go on", args={"n": run.input}))["n"]
+
+    async def quick(run: AsyncRun) -> Any:
+        return run.input
+
+    async def parent(run: AsyncRun) -> Any:
+        async def work() -> Any:
+            asked = [run.call_child(asking, input=n) for n in (1, 2)]
+            return await asyncio.gather(*asked, run.call_child(quick, input=3))
+
+        return await run.do("work", work)
+
+    async def main() -> None:
+        with AsyncJournal.open("memory:") as journal:
+            with pytest.raises(RunWaiting) as waiting:
+                await journal.run_async(parent, run_id="p")
+            assert ["approval"] * 2 == [each["kind"] for each in waiting.value.waits]
+            assert ["completed"] == told(journal)
+            for question in journal.questions("p"):
+                journal.approve(question.run_id, question.id)
+            assert [1, 2, 3] == await journal.run_async(parent, run_id="p")
+            assert ["completed"] * 3 == told(journal)
+
+    asyncio.run(main())
+
+
+# Cancelling.
+
+
+def test_a_cancel_goes_down_and_overwrites_nothing() -> None:
+    """Children that haven't ended are cancelled with the parent, and theirs; one that has ended stays as it is."""
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            run.call_child(doubles, input=1)
+            return run.call_child(asks_below, input="/tmp/a")
+
+        return run.do("work", work)
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting):
+            journal.run(parent, run_id="p")
+        done, waits = begun(journal)
+        (below,) = begun(journal, waits)
+        journal.cancel("p", "enough")
+        assert ["cancelled", "completed", "cancelled", "cancelled"] == [
+            journal.head(each).status for each in ("p", done, waits, below)
+        ]
+        with pytest.raises(f.RunCancelled):
+            journal.run(parent, run_id="p")
+
+
+def test_a_child_that_is_cancelled_is_told_to_the_parent() -> None:
+    """The parent goes on, and may go another way."""
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            with pytest.raises(f.ChildFailed, match="no time") as failure:
+                run.call_child(asks, input="/")
+            return failure.value.status
+
+        return run.do("work", work)
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting):
+            journal.run(parent, run_id="p")
+        journal.cancel(*begun(journal), "no time")
+        assert "cancelled" == journal.run(parent, run_id="p")
+
+
+# Lines and forks.
+
+
+def test_a_retry_and_a_restart_of_the_parent_keep_its_children() -> None:
+    """They ask for the same children, which have ended, and act no second time."""
+    acts, breaks = list[Any](), [True, True, False]
+
+    def acting(run: Run) -> Any:
+        acts.append(run.input)
+        return run.input
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            return [run.call_child(acting, input=n) for n in (1, 2)]
+
+        done = run.do("work", work)
+        if breaks.pop(0):
+            raise Down
+        return done
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(Down):
+            journal.run(parent, run_id="p")
+        restarted = journal.restart("p")
+        with pytest.raises(Down):
+            journal.run(parent, run_id=restarted)
+        assert begun(journal) == begun(journal, restarted)
+        assert [1, 2] == journal.run(parent, run_id=journal.retry(restarted))
+    assert [1, 2] == acts
+
+
+def test_a_fork_takes_no_children_along() -> None:
+    """It begins children of its own; of those of its base it sees what was recorded, and none that was still to end."""
+
+    def parent(run: Run) -> Any:
+        ids = run.do("spawn", lambda: [run.spawn(doubles, input=n) for n in (1, 2)])
+        first = run.do("first", lambda: run.wait_child(ids[0]))
+        return [first, run.do("second", lambda: run.wait_child(ids[1]))]
+
+    with Journal.open("memory:") as journal:
+        assert [2, 4] == journal.run(parent, run_id="p")
+        (place,) = [x.seq for x in journal.events("p", types=("step.completed",))][1:2]
+        fork = journal.fork("p", at=place)
+        with pytest.raises(f.NotAChild):
+            journal.run(parent, run_id=fork)
+        assert ["p", "p"] == [journal.head(each).parent_run_id for each in begun(journal)]
+        early = journal.fork("p", at=2)
+        assert [2, 4] == journal.run(parent, run_id=early)
+        assert [] == [each for each in begun(journal, early) if each in begun(journal)]
+
+
+def test_a_child_that_is_left_out_stops_the_step() -> None:
+    """Code that begins another child in the place of one on record begins nothing."""
+    inputs = [1, 2]
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            child_id = run.spawn(doubles, input=inputs.pop(0))
+            if inputs:
+                raise KeyboardInterrupt
+            return run.wait_child(child_id)
+
+        return run.do("work", work)
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.run(parent, run_id="p")
+        with pytest.raises(f.StepDiverged, match="the child doubles was sent or asked before"):
+            journal.run(parent, run_id="p")
+        assert 1 == len(begun(journal))
+
+
+# Budgets.
+
+
+def spends(run: Run) -> Any:
+    return run.do("ask", lambda: run.model("m", {"n": run.input}, lambda _: answer(run.input)))["text"]
+
+
+def answer(usd: str) -> Any:
+    return {"text": usd, "cost": {"amount": usd, "currency": "USD", "source": "reported"}}
+
+
+def test_the_budget_of_a_child_is_reserved_and_what_is_left_goes_back() -> None:
+    """A child that the run's budget has nothing left for is refused before it is begun, and later it isn't."""
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            first = run.spawn(spends, input="0.1", budget={"usd": "0.7"})
+            with pytest.raises(f.CallFailed, match=r"wants 0\.5 usd, and the budget of the run has 0\.3 left"):
+                run.spawn(spends, input="0.2", budget={"usd": "0.5"})
+            run.wait_child(first)
+            return run.call_child(spends, input="0.3", budget={"usd": "0.9"})
+
+        return run.do("work", work)
+
+    with Journal.open("memory:") as journal:
+        assert "0.3" == journal.run(parent, run_id="p", budget={"usd": "1.0"})
+        state = journal.state("p")
+        assert ("0", "0.4") == (str(state.costs.amount("USD")), state.children.usd)
+
+
+def test_what_children_have_spent_counts_against_the_budget_of_the_parent() -> None:
+    """It ends before its next paid call, and the child's spending is counted once."""
+
+    def parent(run: Run) -> Any:
+        def work() -> Any:
+            return run.call_child(spends, input="0.5")
+
+        run.do("work", work)
+        return run.do("more", lambda: run.model("m", {}, lambda _: answer("9")))
+
+    with Journal.open("memory:") as journal, pytest.raises(f.RunFailed, match=r"BudgetExceeded: 0\.5 USD are spent"):
+        journal.run(parent, run_id="p", budget={"usd": "0.5"})
+
+
+# asyncio.
+
+
+def test_a_child_whose_asker_is_cancelled_is_given_back() -> None:
+    """A timeout around it leaves it unended and free; after a crash the parent's second way is taken again."""
+    passed = list[str]()
+
+    async def slow(run: AsyncRun) -> Any:
+        await asyncio.sleep(3600)
+
+    async def parent(run: AsyncRun) -> Any:
+        async def work() -> Any:
+            try:
+                async with asyncio.timeout(0.05):
+                    return await run.call_child(slow)
+            except TimeoutError:
+                passed.append("second way")
+                return "second way"
+
+        return await run.do("work", work)
+
+    async def main() -> None:
+        with AsyncJournal.open("memory:") as journal:
+            assert "second way" == await journal.run_async(parent, run_id="p")
+            assert ["queued"] == [journal.head(each).status for each in begun(journal)]
+            assert [] == told(journal)
+
+    asyncio.run(main())
+
+
+def test_an_agent_of_another_kind_is_a_mistake() -> None:
+    """A coroutine function in a run of threads, and a plain one in an asyncio run."""
+
+    async def main() -> None:
+        with AsyncJournal.open("memory:") as journal:
+
+            async def parent(run: AsyncRun) -> Any:
+                async with run.step("a"):
+                    await run.spawn(doubles)  # type: ignore[arg-type]
+
+            with pytest.raises(f.Mistake, match="no coroutine function"):
+                await journal.run_async(parent, run_id="p")
+
+    asyncio.run(main())
+    with Journal.open("memory:") as journal, pytest.raises(f.Mistake, match="a coroutine function"):
+        journal.run(lambda run: run.do("a", lambda: run.spawn(child_async)), run_id="p")
+
+
+def test_children_that_finish_while_the_parent_dies_ask_people_once() -> None:
+    """Two children that wait for a person, struck everywhere: each question is asked once, each answer is used."""
+
+    def parent(run: Run) -> Any:
+        return run.do("work", lambda: [run.call_child(asks, input=n) for n in ("a", "b")])
+
+    whole, ends = everywhere(parent)
+    assert ("completed", ["a", "b"]) == (whole.status, whole.output)
+    for end in ends:
+        assert whole.facts == end.facts
+        asked = [x for x in all_events(end) if isinstance(x, e.ApprovalRequested)]
+        assert 2 == len(asked)
+
+
+def all_events(end: Any) -> list[Any]:
+    heads = end.world.store.heads(limit=100)
+    return [record.event for head in heads for record in end.world.store.read(head.run_id)]

@@ -239,7 +239,7 @@ ANYONE = {
 }
 OWNER = SAMPLES.keys() - {
     "run.queued", "run.imported", "run.opened", "run.erased", "run.purged", "run.claimed", "step.recorded",
-    "tool.dispatched", "child.finished",
+    "tool.dispatched",
 }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ then how the line of the child stands now. The rules: engine.md K1 to K10.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol, TypedDict
 
 from runjournal.log import events as e
 from runjournal.log.base import Json
@@ -20,11 +20,24 @@ from runjournal.log.limits import left_out_wait_s
 from runjournal.projections.children import LEFT, REFUSED, child_key
 
 from . import failures as f
-from .budget import left_for_children
+from .budget import Budget, left_for_children
 from .calls import Caller
 from .commands import Append, Ended, Invoke, Verb, WithRun
 from .requests import copied
 from .script import Entry, ScriptItem
+
+
+class ChildOptions(TypedDict, total=False):
+    """What a child takes beside its agent and its input.
+
+    `run_id` is its id, one child in all of the run; by default its id is made of the run's and of the ask. `kind` is
+    the agent's name, unless it says another. `budget` is what it may spend, reserved out of the run's own.
+    """
+
+    run_id: str | None
+    kind: str | None
+    title: str | None
+    budget: Budget | None
 
 
 class AskedChild(NamedTuple):
@@ -37,25 +50,19 @@ class AskedChild(NamedTuple):
     budget: dict[str, Any] | None = None
 
 
-def asked_child(  # noqa: PLR0917 - what `run.spawn` takes
-    agent: Callable[..., Any],
-    input: Json,
-    run_id: str | None,
-    kind: str | None,
-    title: str | None,
-    budget: Mapping[str, Any] | None,
-    awaits: bool,  # noqa: FBT001 - whether a loop runs it
-) -> AskedChild:
-    """Return what a child is asked for, as it is stored. Raises Mistake, WrongArgument."""
+def asked_child(agent: Callable[..., Any], input: Json, how: ChildOptions, *, awaits: bool) -> AskedChild:
+    """Return what a child is asked for, as it is stored; `awaits`: a loop runs it. Raises Mistake, WrongArgument."""
     if awaits != _is_async(agent):
         what = "no coroutine function, and an asyncio run" if awaits else "a coroutine function, and a run of threads"
         raise f.Mistake(f"run.spawn: the agent is {what} can't run it: let both be the same")
     try:
+        run_id, kind, budget = how.get("run_id"), how.get("kind"), how.get("budget")
         if run_id is not None:
             check_run_id(run_id)
         named = getattr(agent, "__name__", "agent") if kind is None else kind
+        kind = "agent" if named == "<lambda>" else named
         stored = None if budget is None else plain(dict(budget))
-        return AskedChild("agent" if named == "<lambda>" else named, plain(input), run_id, tellable(title), stored)
+        return AskedChild(kind, plain(input), run_id, tellable(how.get("title")), stored)
     except (InvalidArgument, Unstorable) as error:
         raise f.WrongArgument(f"run.spawn: {error}") from error
 
@@ -176,7 +183,9 @@ class ChildCalls:
         if not isinstance(queued, e.RunQueued) or queued.link != "child" or scope != self.core.lineage.scope:
             raise f.KeyReused(f"run {child_id} is there, and this run hasn't begun it: give the child another run_id")
         if (queued.kind, queued.input) != (asked.kind, asked.input):
-            raise f.KeyReused(f"run {child_id} is a child of this run, of another kind or input: give it another run_id")
+            raise f.KeyReused(
+                f"run {child_id} is a child of this run, of another kind or input: give it another run_id"
+            )
 
     def _tell_refused(self, entry: Entry, call_id: str, why: str) -> Verb[NoReturn]:
         at = yield from self.core.append(e.NoteAdded(why, code=REFUSED, call_id=call_id))
@@ -303,10 +312,10 @@ class ChildCalls:
             raise ended.cancelled
         error = ended.error
         stops = f.Mistake | f.EffectNotRecorded | f.BROKEN
-        if error is not None and not isinstance(error, f.CodeDiffers):
-            if not isinstance(error, Exception) or isinstance(error, stops):
-                core.stop(error)
-                raise error
+        ends = isinstance(error, stops) or not isinstance(error, Exception | f.CodeDiffers)
+        if error is not None and ends:
+            core.stop(error)
+            raise error
         return True
 
     def _wait(self, entry: Entry, key: str) -> Verb[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from runjournal.log.base import Event
@@ -15,7 +16,8 @@ Made: TypeAlias = Callable[[Transaction], tuple[Event, ...]]
 """Events that are made in the transaction that appends them: what else is done there commits with them, or not."""
 
 
-class WithRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WithRun:
     """Events of the owner, and the first event of a new run, in one append: both are there, or neither.
 
     It is a `Made`, for a driver that knows nothing of it: nothing but the owner's events are made.

@@ -33,7 +33,7 @@ from runjournal.projections.transcript import Message
 from . import failures as f
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
-from .children import asked_child
+from .children import ChildOptions, asked_child
 from .commands import Verb
 from .core import Core
 from .parts import RunParts
@@ -363,18 +363,9 @@ class Context:
 
     # Children.
 
-    def _spawn(
-        self,
-        agent: Callable[..., Any],
-        input: Json,
-        run_id: str | None,
-        kind: str | None,
-        title: str | None,
-        budget: Mapping[str, Any] | None,
-    ) -> Verb[str]:
+    def _spawn(self, agent: Callable[..., Any], input: Json, how: ChildOptions) -> Verb[str]:
         """Begin a child. Raises WrongArgument for what can't be one."""
-        asked = asked_child(agent, input, run_id, kind, title, budget, self._core.driver.awaits)
-        return self._parts.children.spawn(agent, asked)
+        return self._parts.children.spawn(agent, asked_child(agent, input, how, awaits=self._core.driver.awaits))
 
     # The loop of an agent.
 

@@ -144,15 +144,8 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
                     cuts.add(at)
             case e.NoteAdded(code="cut", call_id=str(call_id)) if call_id in last_end:
                 cuts.add(last_end[call_id])
-            case e.ChildSpawned(call_id=str(call_id)):
-                _ask(script, needed, ends, at, call_id)
-            case e.ChildFinished():
-                last_end[child_key(event.child_run_id)] = at
-                _tell(script, needed, ends, at, child_key(event.child_run_id))
-            case e.NoteAdded(code="child_refused" | "child_left", call_id=str(call_id)):
-                _tell(script, needed, ends, at, call_id)
-                if event.code == LEFT:
-                    cuts.add(at)
+            case e.ChildSpawned() | e.ChildFinished() | e.NoteAdded(code="child_refused" | "child_left"):
+                _of_child(event, at, script, needed, ends, last_end, cuts)
             case e.ApprovalResolved():
                 if needed[event.approval_id]:
                     script.append(ScriptItem(at, "tell", event.approval_id, 0))
@@ -164,11 +157,26 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
     return script, cuts
 
 
-def _tell(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, about: str) -> None:
-    """Add an end that has no start, as one of a child: it was asked for before."""
+def _of_child(  # noqa: PLR0917 - what `read` gathers
+    event: e.ChildSpawned | e.ChildFinished | e.NoteAdded,
+    at: int,
+    script: list[ScriptItem],
+    needed: Counter[str],
+    ends: Counter[str],
+    last_end: dict[str, int],
+    cuts: set[int],
+) -> None:
+    """Add what is on record of a child: that it was asked for, or something that was told, which has no start."""
+    if isinstance(event, e.ChildSpawned):
+        _ask(script, needed, ends, at, event.call_id or "")
+        return
+    about = child_key(event.child_run_id) if isinstance(event, e.ChildFinished) else event.call_id or ""
     _ask(script, needed, ends, at - 1, about)
     ends[about] += 1
     script.append(ScriptItem(at, "tell", about, ends[about]))
+    last_end[about] = at
+    if getattr(event, "code", None) == LEFT:
+        cuts.add(at)
 
 
 def _ask(script: list[ScriptItem], needed: Counter[str], ends: Counter[str], at: int, call_id: str) -> None:
