@@ -211,7 +211,9 @@ def resumed(log: Logbook, state: RunState, *, code: str | None, only_new: bool) 
         return "child"
     if (due := due_at(log, state)) is not None:
         raise RunNotDue(f"run {state.run_id} waits for a run that it has begun, which is due at {due}")
-    return "code" if code and state.stands == "code" and not (only_new and code in state.status.stopped_codes) else None
+    if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
+        return None
+    return "code"
 
 
 def cancel_family(log: Logbook, run_id: str, reason: str, mode: str, cancel: Callable[[str, str, str], None]) -> None:

@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from model import reference_model
+from model import reference_model, rules_children
 from model.product import Product
 from model.rules import RULES
+
+
+assert rules_children.rule is not None  # they are in RULES, too
 
 
 @pytest.fixture(params=["model", "memory", "sqlite"])

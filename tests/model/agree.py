@@ -29,6 +29,8 @@ SAID = {
     "message.appended": ("role", "content"),
     "memory.set": ("key", "value"),
     "plan.updated": ("task_id", "status"),
+    "child.spawned": ("child", "call_id"),
+    "child.finished": ("child", "status", "output"),
     "approval.requested": ("approval_id", "action", "args"),
     "approval.resolved": ("approval_id", "decision", "args"),
     "signal.received": ("payload",),

@@ -341,7 +341,9 @@ class Lab:
     def people(self, run_id: str) -> None:
         state = self.store.state(run_id)
         for id in list(state.waits) if state.status == "waiting" else []:
-            if id not in state.approvals:
+            if id in self.store.log:  # a child: whatever that one waits for
+                self.people(self.store.newest[id])
+            elif id not in state.approvals:
                 self.say(run_id, id)
             elif state.approvals[id]["decision"] is None:
                 x = state.approvals[id]["args"]["x"]

@@ -165,6 +165,11 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
             keys = ("call_id", "attempt", "again", "did_not_happen", "lost", "settled")
             data = {key: getattr(event, key, False) for key in keys}
             return data | {"error": _error(event.error, event.transient)}
+        case e.ChildSpawned():
+            return {"child": event.child_run_id, "call_id": event.call_id}
+        case e.ChildFinished():
+            error = event.error and {"type": event.error["type"], "message": event.error["message"]}
+            return {"child": event.child_run_id, "status": event.status, "output": error or event.output}
         case e.PlanSet():
             task = event.tasks[-1]
             return {"task_id": task["id"], "status": task["status"]}
@@ -409,6 +414,12 @@ class Ticking(Product_):
         self.tick(f"before {where}")
         records = super().append(run_id, () if isinstance(run_id, Batch) else drafts, **how)
         self.tick(f"after {where}")
+        return records
+
+    def append_all(self, batches: Any) -> Any:
+        self.tick("before child.spawned")
+        records = super().append_all(batches)
+        self.tick("after child.spawned")
         return records
 
     def __init__(self, *args: Any, **how: Any) -> None:
@@ -708,6 +719,16 @@ class RunView:
         for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
             setattr(self, name, getattr(run, name))
 
+    def spawn(self, input: Any = None, run_id: str = "", kind: str = "child") -> str:
+        how = {"run_id": run_id} if run_id else {}
+        return self.product.spawn(AGENT(None, None), input=input, kind=kind, **how)
+
+    def wait_child(self, child_id: str, agent: Any) -> Any:
+        return self.product.wait_child(child_id, lambda run: agent(RunView(run, self.journal)))
+
+    def call_child(self, agent: Any, input: Any = None, kind: str = "child") -> Any:
+        return self.wait_child(self.spawn(input, kind=kind), agent)
+
     @property
     def state(self) -> State:
         return State(self.product._core.state, self.journal.store)
@@ -835,6 +856,7 @@ class Product:
     Suspend, Fenced, Cancelled, Completed = f.Suspend, f.Fenced, f.Cancelled, f.Completed
     PlanChanged, StepDiverged, Mistake, StepDone = f.PlanChanged, f.StepDiverged, f.Mistake, f.StepDone
     Misuse, RunBusy, Refused, KeyReused = f.NestedStep, f.RunBusy, AppendRefused, f.KeyReused
+    ChildFailed, NotAChild = f.ChildFailed, f.NotAChild
     Rejected, CallOutcomeUnknown, CallFailed, StepFailed = f.Rejected, f.CallOutcomeUnknown, f.CallFailed, f.StepFailed
     TERMINAL = reference_model.TERMINAL
     key_of = staticmethod(call_key)

@@ -1,0 +1,252 @@
+"""The rules of children, each with the smallest agents that show it; see `rules.py`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from model.lab import Lab, use
+from model.rules import bench, rule
+
+
+def family(m: Any, strikes: dict[int, str] | None = None, **how: Any) -> Lab:
+    """A run with two children that act, and a third that asks."""
+
+    def acts(run: Any) -> Any:
+        return run.do("act", lambda: use(run, lab, "keyed", int(run.id[-1], 16)))
+
+    def asks(run: Any) -> Any:
+        return run.do("ask", lambda: run.ask("go on", args={"x": 3}))
+
+    def parent(run: Any) -> Any:
+        ids = run.do("fan out", lambda: [run.spawn(n, kind="acts") for n in (1, 2)])
+        got = run.do("fan in", lambda: [run.wait_child(id, acts) for id in ids])
+        return [got, run.do("ask", lambda: run.call_child(asks, kind="asks"))]
+
+    lab = bench(m, parent, strikes=strikes, **how)
+    return lab
+
+
+def begun(lab: Lab, run_id: str = "r") -> list[str]:
+    return [event.data["child"] for event in lab.store.log[run_id] if event.type == "child.spawned"]
+
+
+def told(lab: Lab, run_id: str = "r") -> list[str]:
+    return [event.data["status"] for event in lab.store.log[run_id] if event.type == "child.finished"]
+
+
+@rule  # engine.md K1, K3, K4, K5
+def test_children_of_a_run_that_is_struck_everywhere(m: Any) -> None:
+    """Each child is begun once, acts once, and its end is told once, wherever the process of all of them dies."""
+    whole = family(m)
+    whole.serve()
+    for tick in range(1, whole.world.ticks + 1, 1 if m.__class__.__name__ == "module" else 7):
+        lab = family(m, {tick: "crash"})
+        lab.serve()
+        lab.judge()
+        assert (2, ["completed"] * 3) == (len(lab.world.effects), told(lab))
+        assert begun(whole) == begun(lab)
+        assert whole.store.state("r").output == lab.store.state("r").output
+
+
+@rule  # engine.md K1
+def test_which_child_it_is(m: Any) -> None:
+    """Equal asks of a step are told apart by n, a new attempt finds those of the first; a given id is one child."""
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            ids = [run.spawn(n) for n in (1, 1, 2)] + [run.spawn(3, "mine"), run.spawn(3, "mine")]
+            if run.state.step["attempt"] == 1:
+                raise ValueError("anew")
+            for wrong in (4, 3):
+                with pytest.raises(m.KeyReused):
+                    run.spawn(wrong, "mine" if wrong == 4 else "other")
+            return ids
+
+        with suppress(m.StepFailed):
+            return run.do("a", body)
+        return run.do("a", body)
+
+    lab = bench(m, agent)
+    lab.journal.start("other")
+    ids = lab.serve().output["output"]
+    assert ids[:4] == begun(lab) and ids[3:] == ["mine", "mine"] and len(set(ids)) == 4
+    assert m.key_of("r", "a", "spawn child", {"input": 1})[:12] == ids[0].removeprefix("r.")
+
+
+@rule  # engine.md K2
+def test_a_child_is_born_with_its_record(m: Any) -> None:
+    """The process dies before or behind the append: the store has both, the child and that it was begun, or neither."""
+    for where, count in (("before child.spawned", 0), ("after child.spawned", 1)):
+        lab = bench(m, lambda run: run.do("a", lambda: run.call_child(lambda _: "done")))
+        crash(lab, where)
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        assert count == len(begun(lab)) == len(lab.store.log) - 1
+        lab.died("r", where)
+        assert {"output": "done"} == lab.serve().output
+        assert ["completed"] == told(lab)
+
+
+def crash(lab: Lab, where: str) -> None:
+    """Die at the first boundary of this name."""
+    tick, left = lab.world.tick, [True]
+
+    def watch(here: str) -> None:
+        tick(here)
+        if here == where and left[0]:
+            left[0] = False
+            lab.crash(here)
+
+    lab.world.tick = watch  # type: ignore[method-assign]
+
+
+@rule  # engine.md K3
+def test_what_was_told_of_a_child_stays_told(m: Any) -> None:
+    """It failed, the parent was told, and it was retried: the same attempt is told of the failure, a new one isn't."""
+
+    def fails(_: Any) -> Any:
+        raise ValueError("down")
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            with suppress(m.ChildFailed):
+                return run.call_child(fails)
+            use(run, lab, "keyed")
+            return run.wait_child(begun(lab)[0], fails)
+
+        with suppress(m.StepFailed):
+            return run.do("a", body)
+        return run.do("a", body)
+
+    lab = bench(m, agent, {("keyed", 1): ["never"]})
+    crash(lab, "after effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    assert ["failed"] == told(lab)
+    lab.died("r", "after effect")
+    (child,) = begun(lab)
+    lab.journal.start("again", "retry", child)
+    lab.journal.run(lambda _: "mended", "again")
+    assert {"output": "mended"} == lab.serve().output
+    assert ["failed", "completed"] == told(lab)
+
+
+@rule  # engine.md K3
+def test_a_child_that_failed_is_told_to_each_attempt(m: Any) -> None:
+    """Nobody has retried it: a new attempt is told of the failure, too, and the run fails by it."""
+
+    def fails(_: Any) -> Any:
+        raise ValueError("down")
+
+    def agent(run: Any) -> Any:
+        with suppress(m.StepFailed):
+            return run.do("a", lambda: run.call_child(fails))
+        return run.do("a", lambda: run.call_child(fails))
+
+    lab = bench(m, agent)
+    assert "failed" == lab.serve().status
+    assert (["failed", "failed"], 2) == (told(lab), len(lab.store.log))
+
+
+@rule  # engine.md K4
+def test_only_a_child_of_the_line_is_waited_for(m: Any) -> None:
+    """A run that this one hasn't begun is a mistake: the run is released, and mended code goes on."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.wait_child("stranger", len)))
+    lab.journal.start("stranger")
+    with pytest.raises(m.NotAChild):
+        lab.journal.run(lab.agent, "r")
+    lab.agent = lambda run: run.do("a", lambda: run.call_child(lambda _: "done"))
+    assert {"output": "done"} == lab.serve().output
+
+
+@rule  # engine.md K6
+def test_the_waits_of_a_child_are_those_of_the_run_that_began_it(m: Any) -> None:
+    """A grandchild asks; all three wait; the answer alone gets all of them going, by the name of the first."""
+
+    def below(run: Any) -> Any:
+        return run.do("b", lambda: run.call_child(lambda below: below.ask("go on", args={"x": 3})))
+
+    lab = bench(m, lambda run: run.do("a", lambda: run.call_child(below)))
+    for _ in range(2):
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+    (child,) = begun(lab)
+    (last,) = begun(lab, child)
+    assert [[child], [last]] == [lab.store.state(run_id).waits for run_id in ("r", child)]
+    (question,) = lab.store.state(last).waits
+    lab.journal.answer(last, question, "approved")
+    assert {"output": {"x": 3}} == lab.journal.run(lab.agent, "r").output
+
+
+@rule  # engine.md K7
+def test_a_cancel_goes_down(m: Any) -> None:
+    """Whoever claims a run of which a cancel was requested cancels what it has begun; what has ended stays so."""
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            run.call_child(lambda _: "done")
+            return run.call_child(asks, 1)
+
+        return run.do("a", body)
+
+    def asks(run: Any) -> Any:
+        return run.do("b", lambda: run.call_child(lambda below: below.ask("go on", args={"x": 3})))
+
+    lab = bench(m, agent)
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    done, asking = begun(lab)
+    lab.journal.cancel("r")
+    assert "cancelled" == lab.journal.run(lab.agent, "r").status
+    states = [lab.store.state(run_id).status for run_id in (done, asking, *begun(lab, asking))]
+    assert ["completed", "cancelled", "cancelled"] == states
+
+
+@rule  # engine.md K8
+def test_the_line_of_a_run_keeps_its_children_and_a_fork_takes_none(m: Any) -> None:
+    """A retry and a restart ask for the same children; a fork has what its base was told, and begins its own."""
+    breaks = [True, True, False, False]
+
+    def agent(run: Any) -> Any:
+        ids = run.do("a", lambda: [run.spawn(n) for n in (1, 2)])
+        first = run.do("b", lambda: run.wait_child(ids[0], lambda _: "done"))
+        if breaks.pop(0):
+            raise ValueError("later")
+        return [first, run.do("c", lambda: run.wait_child(ids[1], lambda _: "done"))]
+
+    lab = bench(m, agent)
+    assert "failed" == lab.serve().status
+    lab.journal.start("two", "restart", "r")
+    assert "failed" == lab.serve("two").status
+    assert begun(lab) == begun(lab, "two")
+    lab.journal.start("three", "retry", "two")
+    assert {"output": ["done", "done"]} == lab.serve("three").output
+    assert [] == begun(lab, "three")
+    lab.journal.start("fork", "fork", "r", at=len(lab.store.log["r"]))
+    with pytest.raises(m.NotAChild):
+        lab.journal.run(lab.agent, "fork")
+    assert ["done"] == [lab.store.state("fork").done["b"]]
+
+
+@rule  # engine.md K9
+def test_a_child_that_is_left_out_stops_the_step(m: Any) -> None:
+    """Code that begins another child in the place of one on record begins none, and sends nothing."""
+    inputs = [1, 2, 1]
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            id = run.spawn(inputs.pop(0))
+            use(run, lab, "keyed")
+            return id
+
+        return run.do("a", body)
+
+    lab = bench(m, agent)
+    crash(lab, "before effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "before effect")
+    with pytest.raises(m.StepDiverged):
+        lab.journal.run(lab.agent, "r")
+    assert ([], 1) == (lab.world.effects, len(begun(lab)))
+    assert "completed" == lab.serve().status
