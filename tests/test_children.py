@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 from crashing import everywhere, outside
+from model import reference_model
+from model.agree import agree
+from model.product import Product
+from model.rules_children import family
 
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, tool
 from runjournal.engine import failures as f
@@ -530,3 +534,29 @@ def test_children_that_finish_while_the_parent_dies_ask_people_once() -> None:
 def all_events(end: Any) -> list[Any]:
     heads = end.world.store.heads(limit=100)
     return [record.event for head in heads for record in end.world.store.read(head.run_id)]
+
+
+@pytest.mark.parametrize("kind", ["crash", "stall", "stall_long"])
+def test_model_and_product_agree_on_children_that_are_struck(kind: str) -> None:
+    """Struck at the same boundary, both have the same events, effects and ends; a stalled owner changes nothing.
+
+    How many appends an owner tries that wakes when it is fenced is not compared.
+    """
+    product = Product("memory")
+    ticks = ran(reference_model, {}).world.ticks
+    for tick in range(1, ticks + 1, 3):
+        model = ran(reference_model, {tick: kind})
+        agree(model, ran(product, {tick: kind}), *([] if kind == "crash" else ["ticks"]))
+        assert (2, ["completed"] * 3) == (len(model.world.effects), told_in(model))
+    product.close()
+
+
+def ran(m: Any, strikes: dict[int, str]) -> Any:
+    lab = family(m, strikes)
+    lab.serve()
+    lab.judge()
+    return lab
+
+
+def told_in(lab: Any) -> list[str]:
+    return [event.data["status"] for event in lab.store.log["r"] if event.type == "child.finished"]

@@ -41,7 +41,7 @@ def test_children_of_a_run_that_is_struck_everywhere(m: Any) -> None:
     """Each child is begun once, acts once, and its end is told once, wherever the process of all of them dies."""
     whole = family(m)
     whole.serve()
-    for tick in range(1, whole.world.ticks + 1, 1 if m.__class__.__name__ == "module" else 7):
+    for tick in range(1, whole.world.ticks + 1, 7):
         lab = family(m, {tick: "crash"})
         lab.serve()
         lab.judge()
