@@ -46,12 +46,14 @@ _COLUMNS: Final = (
         ("runjournal ls", "all runs, newest first"),
         ("runjournal ls --status failed --since 2h", "what went wrong lately"),
         ("runjournal ls --kind report --tag team=ops -o json", "for a script"),
+        ("runjournal ls --tree", "each run with the runs that it has begun below it"),
     ],
 )
 @click.option("--status", multiple=True, help="Only these: queued, running, waiting, failed, …")
 @click.option("--kind", help="Only runs of this kind.")
 @click.option("--tag", multiple=True, metavar="KEY=VALUE", help="Only runs with this tag; several must all match.")
 @click.option("--parent", metavar="RUN", help="Only the children of this run.")
+@click.option("--tree", is_flag=True, help="Below each run those that it has begun, whatever they are.")
 @click.option("--since", metavar="WHEN", help="Only runs changed since: 2h, 3d, or a date in UTC.")
 @click.option(
     "-n",
@@ -67,6 +69,7 @@ def ls(
     kind: str | None,
     tag: tuple[str, ...],
     parent: str | None,
+    tree: bool,
     since: str | None,
     limit: int | None,
 ) -> int:
@@ -82,10 +85,20 @@ def ls(
             since=since_text(journal, since) if since else None,
         )
         most = (ls_table_rows if app.plain else 0) if limit is None else limit
+        depths: dict[str, int] = {}
+        if tree:
+            found = _family(journal, found, depths, whole=not (status or kind or tag or parent or since))
         heads = itertools.islice(found, most) if most else found
         width = terminal_width()
         name = _short(journal) if width is not None and width < whole_ids_columns_min else _whole
-        count = records(app, _glanced(journal, heads), _COLUMNS, lambda item: _row(item, name(item[0])), _json)
+        rows = _glanced(journal, heads)
+        count = records(
+            app,
+            rows,
+            _COLUMNS,
+            lambda item: _row(item, "  " * depths.get(item[0].run_id, 0) + name(item[0]).lstrip(" " if tree else "")),
+            lambda item: _json(item) | ({"depth": depths[item[0].run_id]} if tree else {}),
+        )
         more = most and next(found, None) is not None
     if not count:
         app.say("no runs match" if status or kind or tag or parent or since else "no runs yet; next: runjournal demo")
@@ -94,6 +107,23 @@ def ls(
     else:
         app.say(f"{plural(count, 'run')}; next: runjournal show @last")
     return exits.OK
+
+
+def _family(journal: Logbook, found: Iterator[Head], depths: dict[str, int], *, whole: bool) -> Iterator[Head]:
+    """Yield runs, below each one those that it has begun, the oldest first; note how deep each one stands.
+
+    `whole`: of all runs, so that one which was begun by another stands only below that.
+    """
+    for root in found:
+        if root.run_id in depths or (whole and root.parent_run_id and journal.store.head(root.parent_run_id)):
+            continue
+        pending = [(root, 0)]
+        while pending:
+            head, depth = pending.pop()
+            if head.run_id not in depths:
+                depths[head.run_id] = depth
+                yield head
+                pending += [(each, depth + 1) for each in journal.runs(parent=head.run_id)]
 
 
 def _glanced(journal: Logbook, heads: Iterator[Head]) -> Iterator[_Listed]:

@@ -247,17 +247,18 @@ def _counted(lines: Iterable[bytes], report: Report) -> Iterator[bytes]:
     "export",
     epilog=HELP,
     examples=[
-        ("runjournal export report-42 > report-42.jsonl", "one run"),
+        ("runjournal export report-42 > report-42.jsonl", "a run, what it goes on from, and its children"),
         ("runjournal export --all --to runs.jsonl", "all runs, into a new file"),
     ],
 )
 @click.argument("runs", nargs=-1, metavar="RUN...")
 @click.option("--all", "every", is_flag=True, help="All runs.")
+@click.option("--alone", is_flag=True, help="These alone: not what they go on from, nor what they have begun.")
 @click.option("--to", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a new file.  [default: stdout]")
 @pass_app
-def export(app: App, runs: tuple[str, ...], *, every: bool, to: str | None) -> int:
-    """Write runs out as lines of JSON that `import jsonl` reads back with the same hashes."""
-    from runjournal.importers.transfer import export_runs
+def export(app: App, runs: tuple[str, ...], *, every: bool, alone: bool, to: str | None) -> int:
+    """Write runs out, with those that they go on from and have begun, as lines that `import jsonl` reads back."""
+    from runjournal.importers.transfer import export_runs, with_family
 
     from .refs import run_id_of
 
@@ -267,6 +268,10 @@ def export(app: App, runs: tuple[str, ...], *, every: bool, to: str | None) -> i
         heads = list(journal.runs()) if every else []
         left = [head.run_id for head in heads if head.status != "purged"]
         chosen = sorted(left) if every else [run_id_of(journal, each) for each in runs]
+        if not (every or alone):
+            chosen = with_family(journal, named := chosen)
+            if more := len(chosen) - len(set(named)):
+                app.say(f"with {plural(more, 'run')} that they go on from or have begun; --alone leaves these out")
         if len(left) < len(heads):
             app.say(f"{plural(len(heads) - len(left), 'run')} left out: of a run that was purged nothing is exported")
         lines = (escape_json(each.decode()) for each in _counted(export_runs(journal, dict.fromkeys(chosen)), report))

@@ -97,6 +97,7 @@ CODES: Final[Mapping[str, Code]] = {
     # Across runs.
     "parent_missing": Code("warning", "the parent of a run isn't in the store"),
     "child_missing": Code("warning", "a run spawned a child that isn't in the store"),
+    "child_differs": Code("error", "an agent was told another end of a child than that which the child's log has"),
     "base_missing": Code("warning", "the run that this one goes on from isn't in the store"),
     "base_changed": Code("error", "the event that this run goes on from isn't the one that it names"),
     "blob_bytes": Code("error", "the stored length of a blob isn't that of its bytes"),

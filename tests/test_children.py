@@ -2,20 +2,32 @@
 
 import asyncio
 import json
+import random
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing import everywhere, outside
+from click.testing import CliRunner
+from crashing import Struck, World, everywhere, finish, outside
 from model import reference_model
 from model.agree import agree
 from model.product import Product
 from model.rules_children import family
 
 from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, tool
+from runjournal.cli.app import cli
 from runjournal.engine import failures as f
+from runjournal.engine.driver import finished
+from runjournal.importers.transfer import with_family
 from runjournal.log import events as e
+from runjournal.log.clock import FakeClock
+from runjournal.log.errors import InvalidTransition
+from runjournal.log.head import TERMINAL
+from runjournal.log.memory import MemoryStore
+from runjournal.looking.audit import audit_run
 
 FIVE = range(5)
 
@@ -560,3 +572,135 @@ def ran(m: Any, strikes: dict[int, str]) -> Any:
 
 def told_in(lab: Any) -> list[str]:
     return [event.data["status"] for event in lab.store.log["r"] if event.type == "child.finished"]
+
+
+# What people see of children.
+
+
+def seen(tmp_path: Path) -> str:
+    """Write a store with a parent whose child asks; return its path."""
+    path = str(tmp_path / "runs.db")
+
+    def parent(run: Run) -> Any:
+        return run.do("work", lambda: [run.call_child(doubles, input=1), run.call_child(asks, input="/tmp/a")])
+
+    with Journal.open(path) as journal, pytest.raises(RunWaiting):
+        journal.run(parent, run_id="p")
+    return path
+
+
+def typed(path: str, *args: str) -> Any:
+    return CliRunner().invoke(cli, ["--db", path, *args])
+
+
+def test_what_people_see_of_children(tmp_path: Path) -> None:
+    """`ls --tree` has them below their parent; `explain` of the parent names the child's question and its answers."""
+    path = seen(tmp_path)
+    tree = json.loads(typed(path, "ls", "--tree", "-o", "json").stdout)
+    assert [("parent", 0), ("doubles", 1), ("asks", 1)] == [(each["kind"], each["depth"]) for each in tree]
+    explained = typed(path, "explain", "p").stdout
+    child_id = tree[2]["run_id"]
+    assert f"runjournal approve {child_id}" in explained.replace(f"--db {path} ", "")
+    assert "a yes or no to 'delete'" in explained
+    with Journal.open(path) as journal:
+        (question,) = journal.questions("p")
+        journal.approve(question.run_id, question.id)
+    assert "answered" in typed(path, "explain", "p").stdout
+
+
+def test_an_export_takes_children_and_bases_along(tmp_path: Path) -> None:
+    """Unless it is told not to; the audit of the other store then misses nothing."""
+    path = seen(tmp_path)
+    with Journal.open(path) as journal:
+        journal.cancel("p")
+        retried = journal.retry("p")
+        family = {head.run_id for head in journal.runs()}
+        assert family == set(with_family(journal, [retried]))
+    whole, alone = (typed(path, "export", retried, *more).stdout for more in ((), ("--alone",)))
+    assert all(f'"{run_id}"' in whole for run_id in family)
+    assert not any(f'"{run_id}"' in alone for run_id in family - {retried, "p"})
+
+
+def test_the_audit_compares_what_was_told_with_how_children_ended(tmp_path: Path) -> None:
+    """An end that the child's own log doesn't have is an error; that of a run which does is none."""
+    with Journal.open("memory:") as journal:
+        journal.run(lambda run: run.do("a", lambda: run.call_child(doubles, input=1)), run_id="p")
+        assert [] == list(audit_run(journal.store, "p"))
+
+        def lies(run: Run) -> None:
+            with run.step("a"):
+                child_id = run.spawn(doubles, input=1)
+                finished(run._core.drive(run._core.append(e.ChildFinished(child_id, "completed", 7))))
+
+        journal.run(lies, run_id="q")
+        assert ["child_differs"] == [each.code for each in audit_run(journal.store, "q")]
+
+
+def test_a_child_that_ends_while_its_parent_is_cancelled() -> None:
+    """Cancelled from outside at each boundary, parent and child have one end each, and what has ended stays so."""
+
+    def parent(run: Run) -> Any:
+        first = run.do("first", lambda: run.call_child(child, input=1))
+        return [first, run.do("second", lambda: run.call_child(child, input=2))]
+
+    ends = Counter[tuple[str, ...]]()
+    for place in range(1, finish(parent).world.ticks + 1):
+        store = MemoryStore(clock=FakeClock())
+        world = outside.world = World(frozenset(), store, random.Random(0))
+        other = Journal(store)
+
+        def tick(world: World = world, other: Journal = other, place: int = place) -> None:
+            world.ticks += 1
+            if world.ticks == place and other.store.head("r") is not None:
+                with suppress(InvalidTransition):
+                    other.cancel("r")
+
+        world.tick = tick  # type: ignore[method-assign]
+        journal, tries = Journal(Struck(store, tick)), 0
+        while (head := store.head("r")) is None or head.status not in TERMINAL:
+            with suppress(f.RunCancelled, f.RunBusy, RunWaiting):
+                journal.run(parent, run_id="r")
+            tries += 1
+            assert tries < 5
+        heads = {head.run_id: head.status for head in store.heads(limit=9)}
+        ends[tuple(sorted(heads.values()))] += 1
+        for run_id, status in heads.items():
+            types = [record.type for record in store.read(run_id)]
+            assert [f"run.{status}"] == [each for each in types if each in ENDS]
+            assert list(range(1, len(types) + 1)) == [record.seq for record in store.read(run_id)]
+        assert set(heads.values()) <= {"completed", "cancelled"}
+        assert all(1 == n for n in Counter(world.effects).values())
+    assert {("completed",) * 3, ("cancelled",) * 2} <= ends.keys()
+    assert ("cancelled", "completed") in ends
+
+
+ENDS = {"run.completed", "run.failed", "run.cancelled"}
+
+
+def test_what_stops_a_child_stops_its_parent() -> None:
+    """A mistake in its code releases both; other code than its log's makes both wait, and mended code goes on."""
+    lives = iter(["mistake", "interrupt", "plan", "other", "mended"])
+
+    def breaks(run: Run) -> Any:
+        life = next(lives)
+        if life == "mistake":
+            run.message("user", "outside of any step")
+        if life == "interrupt":
+            raise KeyboardInterrupt
+        with run.step("other" if life == "other" else "plan"):
+            if life == "plan":
+                raise SystemExit
+        return life
+
+    def parent(run: Run) -> Any:
+        return run.do("work", lambda: run.call_child(breaks))
+
+    with Journal.open("memory:") as journal:
+        for stop in (f.NotInStep, KeyboardInterrupt, SystemExit):
+            with pytest.raises(stop):
+                journal.run(parent, run_id="p")
+            assert ["queued", "queued"] == [journal.head(each).status for each in ("p", *begun(journal))]
+        with pytest.raises(RunWaiting, match="the code differs") as waiting:
+            journal.run(parent, run_id="p")
+        assert begun(journal) == [each["run_id"] for each in waiting.value.waits]
+        assert "mended" == journal.run(parent, run_id="p")

@@ -8,7 +8,6 @@ from model import reference_model, rules_children
 from model.product import Product
 from model.rules import RULES
 
-
 assert rules_children.rule is not None  # they are in RULES, too
 
 

@@ -251,6 +251,8 @@ class ChildCalls:
                 raise f.NotAChild(f"run {child_id} is no child of this run: run.spawn begins one, and returns its id")
             if there.end is not None:
                 at = yield from core.append(_finished(child_id, there))
+                if isinstance(there.end, e.RunCancelled) and core.state.status.cancel:  # it was cancelled from above
+                    core.halt(f.Cancelled(f"run {child_id} was cancelled with the run that has begun it"))
                 yield from self._told(entry, at, key)
                 return self._value(at)
             agent = self._agents.get(child_id) or self.nursery.found(child.agent if child is not None else None)

@@ -25,7 +25,7 @@ from runjournal.log.store import Import, Reading, Store, Transaction, Write
 from runjournal.logbook import Logbook
 from runjournal.projections import index
 from runjournal.projections.state import RunState
-from runjournal.writing import purged
+from runjournal.writing import folding, purged
 from runjournal.writing.appender import Batch
 
 from . import jsonl
@@ -104,6 +104,25 @@ def _batches(run: ImportedRun) -> Iterator[Batch]:
             drafts, held_bytes = [], 0
     if drafts:
         yield Batch(check_run_id(run.run_id), tuple(drafts), None, imported=imported)
+
+
+def with_family(journal: Logbook, run_ids: Iterable[str]) -> list[str]:
+    """Return these runs with those that they go on from and those that they have begun, near or far, each once.
+
+    Runs that were purged are left out, but for these themselves. Raises RunNotFound.
+    """
+    chosen = list(dict.fromkeys(run_ids))
+    pending, found = list(chosen), dict.fromkeys(chosen)
+    while pending:
+        run_id = pending.pop()
+        journal.head(run_id)
+        near = [*folding.bases(journal.store, run_id), *(head.run_id for head in journal.runs(parent=run_id))]
+        for each in near:
+            head = journal.store.head(each)
+            if each not in found and head is not None and head.status != "purged":
+                found[each] = None
+                pending.append(each)
+    return list(found)
 
 
 def export_runs(journal: Logbook, run_ids: Iterable[str]) -> Iterator[bytes]:

@@ -84,6 +84,8 @@ class TableAudit:
             yield from self._guarded("effects", self._check_effect(record, effect))
         if isinstance(record.event, e.ChildSpawned):
             yield from self._guarded("runs", self._check_child(record.seq, record.event.child_run_id))
+        if isinstance(record.event, e.ChildFinished):
+            yield from self._guarded("runs", self._check_child_end(record.seq, record.event))
 
     def finish(self, audit: RunAudit) -> Iterator[Finding]:
         """Compare what is stored with what the whole run stands for; `audit` has folded it."""
@@ -293,6 +295,14 @@ class TableAudit:
         if self.store.head(child) is None:
             what = f"event {seq}: the child {shown(child)} isn't in the store"
             yield finding("child_missing", self.run_id, seq, what, show_events(self.run_id, seq))
+
+    def _check_child_end(self, seq: int, event: e.ChildFinished) -> Iterator[Finding]:
+        """Compare what the agent was told of a child with how the run stands that ended so."""
+        ended = event.ended_as or event.child_run_id
+        head = self.store.head(ended)
+        if head is not None and head.status not in (event.status, "purged"):
+            what = f"event {seq}: run {shown(ended)} is {head.status}, and the agent was told that it is {event.status}"
+            yield finding("child_differs", self.run_id, seq, what, show_events(self.run_id, seq))
 
     def _check_base(self, base: dict[str, Any]) -> Iterator[Finding]:
         run_id, seq = base["run_id"], base["seq"]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from runjournal.children import moved
+from runjournal.family import below
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.clock import timestamp
@@ -42,7 +44,9 @@ class Stand:
 
     `gone`: it is running, and its owner isn't there any more. `claimed_at` is when that one began, `lease_s` how long
     its lease still runs, if that can be known here. `newest` is the newest run of its line. `elsewhere`: it was brought
-    in from another store, where it lives. `now` is UTC text. `agent` names its agent, for a command line.
+    in from another store, where it lives. `now` is UTC text. `agent` names its agent, for a command line. `below` is
+    what people are asked by the runs that it has begun, where it waits for one; `moved`: one of these has ended, or may
+    be gone on with.
     """
 
     head: Head
@@ -56,6 +60,8 @@ class Stand:
     now: str
     agent: str
     differs: Differs | None = None
+    below: tuple[OpenQuestion, ...] = ()
+    moved: bool = False
 
     @property
     def run_id(self) -> str:
@@ -136,6 +142,7 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     running, here = head.status == "running", owner.here()
     claims = log.store.read(head.run_id, types=("run.claimed",)) if running else ()
+    waits = any(wait["kind"] == "child" for wait in state.status.waits)
     known = running and head.lease_until is not None and head.boot_id == here.boot_id
     return Stand(
         head,
@@ -149,6 +156,8 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         timestamp(log.clock.now()),
         _agent(agent, head.kind),
         stopped_at(log, state),
+        tuple(each for one in below(log, head.run_id) for each in of_run(log, one)) if waits else (),
+        waits and moved(log, state),
     )
 
 
@@ -284,6 +293,8 @@ def _signals(stand: Stand) -> Iterable[Way]:
 
 
 def _children(stand: Stand) -> Iterable[Way]:
+    for each in stand.below:
+        yield from _answers(replace(stand, head=stand.head._replace(run_id=each.run_id), questions=[each]))
     for wait in stand.waits_for("child"):
         yield Way("see why that run isn't moving", command("explain", wait["id"]), moves=False)
     yield from _ends(stand)
@@ -452,7 +463,7 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     ),
     StandingKind(
         "answered",
-        lambda s: s.state.status.woken,
+        lambda s: s.state.status.woken or s.moved,
         lambda _: "what it waited for has come, and nobody runs it",
         lambda s: [s.go_on("recover", "run it here"), *_ends(s)],
     ),
@@ -465,7 +476,10 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "child",
         lambda s: bool(s.waits_for("child")),
-        lambda s: f"it waits for run {', '.join(wait['id'] for wait in s.waits_for('child'))}",
+        lambda s: (
+            f"it waits for run {', '.join(wait['id'] for wait in s.waits_for('child'))}"
+            + (f", which waits for {_asked(replace(s, questions=list(s.below)))}" if s.below else "")
+        ),
         _children,
     ),
     StandingKind(
