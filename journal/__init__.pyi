@@ -4,6 +4,7 @@
 from runjournal.engine.budget import Budget as Budget
 from runjournal.engine.failures import CallFailed as CallFailed
 from runjournal.engine.failures import CallOutcomeUnknown as CallOutcomeUnknown
+from runjournal.engine.failures import ChildFailed as ChildFailed
 from runjournal.engine.failures import DidNotHappen as DidNotHappen
 from runjournal.engine.failures import EffectNotRecorded as EffectNotRecorded
 from runjournal.engine.failures import InputDiffers as InputDiffers

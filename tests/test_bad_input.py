@@ -23,9 +23,9 @@ import hostile
 import pytest
 from click.testing import CliRunner
 
-from runjournal import RunWaiting
+from runjournal import Mistake, RunWaiting, StepFailed
 from runjournal.cli.app import cli
-from runjournal.engine.failures import KindDiffers
+from runjournal.engine.failures import KindDiffers, NotAChild
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import limits, sqlite
@@ -758,6 +758,45 @@ def test_b101_ask_without_names():
         ):
             journal.run(lambda run: run.ask("pay", args=json.loads("500")), run_id="r")
         assert "queued" == journal.head("r").status
+
+
+def spawning(**how):
+    """Run an agent that begins a child so; return what came of it."""
+    with Journal.open("memory:") as journal:
+        journal.enqueue("kid", 1, run_id="taken")
+        return journal.run(lambda run: run.do("a", lambda: run.spawn(**how)), run_id="r", budget={"usd": "1"})
+
+
+def kid(run):
+    return run.input
+
+
+async def async_kid(run):
+    return run.input
+
+
+def test_b180_the_id_of_another_run():
+    """A child doesn't take the place of a run that is there."""
+    with pytest.raises(StepFailed, match="run taken is there, and this run hasn't begun it: give the child another"):
+        spawning(agent=kid, run_id="taken")
+
+
+def test_b181_a_run_that_is_no_child():
+    """Only a run that this one has begun is waited for."""
+    with Journal.open("memory:") as journal, pytest.raises(NotAChild, match=r"run s is no child .* run\.spawn begins"):
+        journal.run(lambda run: run.do("a", lambda: run.wait_child("s")), run_id="r")
+
+
+def test_b182_an_agent_of_another_kind():
+    """A run of threads runs plain functions."""
+    with pytest.raises(Mistake, match="a coroutine function, and a run of threads can't run it: let both be the same"):
+        spawning(agent=async_kid)
+
+
+def test_b183_a_budget_over_what_is_left():
+    """The child isn't begun."""
+    with pytest.raises(StepFailed, match=r"a child wants 2 usd, and the budget of the run has 1 left"):
+        spawning(agent=kid, budget={"usd": "2"})
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
