@@ -134,8 +134,16 @@ def _facts(app: App, found: Summary, now: str) -> Iterator[tuple[str, str]]:
     tools, models = state.calls.tools, state.calls.models
     yield "calls", _counted(tools.started, tools.completed, tools.failed, tools.in_flight)
     yield "models", _counted(models.started, models.completed, models.failed, models.in_flight)
-    children = found.family.runs if found.family else state.children.count
-    yield "children", amount(children) if children else ""
+    count = found.family.runs if found.family else state.children.count
+    yield "children", f"{amount(count)}{_children(state)}" if count else ""
+
+
+def _children(state: RunState) -> str:
+    """The first children, each with what the agent was told of it last."""
+    told = list(state.children.statuses.items())
+    named = [f"{line(child_id)} ({status})" for child_id, status in told[:show_rows_max]]
+    named += ["…"] * (len(told) > show_rows_max)
+    return f": {', '.join(named)}" if named else ""
 
 
 def _decision(state: RunState, key: str) -> str:

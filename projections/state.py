@@ -324,14 +324,16 @@ class RunState:
             new.calls = calls.inherited(base.calls.known, base.calls.step)
             step = base.steps.open.id if base.steps.open else None
             new.approvals.known = {k: q for k, q in base.approvals.known.items() if q.step == step and q.decision}
-            new.inbox, new.children = base.inbox, base.children
+            new.inbox = base.inbox
+            new.children = base.children
             return new
         for context in (new.transcript, new.memory, new.plan):
             context.drop()
         new.steps.open, new.steps.redo, new.steps.failures = None, None, []
         new.steps.cut = 0
         new.steps.attempts = dict(new.steps.settled)
-        new.children = base.children.settled()
+        told = base.children.settled()
+        new.children = told
         return new
 
     # Dumping.

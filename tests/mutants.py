@@ -1012,10 +1012,10 @@ OURS: Final = (
         "a stop for code is forgotten", "runner:_left", "not isinstance(stop, f.PlanChanged | f.StepDiverged)", "True"
     ),
     Mutant("a stop for code in a group is forgotten", "runner:_left", "f.stop_in(error)", "error", STANDS),
-    Mutant("mended code isn't tried", "Runner.claim", 'state.stands != "code"', "True"),
-    Mutant("any wait is tried by whoever names it", "Runner.claim", 'state.stands != "code"', "False"),
-    Mutant("code that has stopped a run is tried for ever", "Runner.claim", "only_new and", "False and", STANDS),
-    Mutant("code that is named is tried once", "Runner.claim", "only_new and", "", STANDS),
+    Mutant("mended code isn't tried", "children:resumed", 'state.stands != "code"', "True"),
+    Mutant("any wait is tried by whoever names it", "children:resumed", 'state.stands != "code"', "False"),
+    Mutant("code that has stopped a run is tried for ever", "children:resumed", "only_new and", "False and", STANDS),
+    Mutant("code that is named is tried once", "children:resumed", "only_new and", "", STANDS),
     Mutant(
         "code that has stopped a run is that which it got on with",
         "Runner.claim",
@@ -1878,4 +1878,58 @@ PURGES: Final = (
     Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
 )
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES
+CHILDREN: Final = (
+    # Runs that a run has begun.
+    Mutant("each ask begins a child of another name", "JournalNursery.id_of", 'f"{stem}.{call_id[:child_id_chars]}"',
+        'f"{stem}.{self.log.new_run_id()}"', "children"),
+    Mutant("equal asks begin one child", "ChildCalls.spawn", 'entry.busy[call_id] = what, ""', "pass", "children"),
+    Mutant("a child with another input is the same", "ChildCalls._check_same",
+           "(queued.kind, queued.input) != (asked.kind, asked.input)", "False", "children"),
+    Mutant("a stranger of the given id is a child", "ChildCalls._check_same", 'queued.link != "child"', "False",
+           "children"),
+    Mutant("a child is born alone", "Runner.append", "self.log.append_all([began, self.log.batch(run_id, "
+           "events.events, expect=None, epoch=epoch)])[1]", "(self.log.append(began), self.log.append(run_id, "
+           "events.events, epoch=epoch))[1]", RULES),
+    Mutant("what was told of a child is forgotten", "ChildCalls._untold", "places if at not in self.order.heard",
+           "()", "children"),
+    Mutant("a child's end is told twice", "ChildCalls._outcome",
+           'child.settled or child.status == "completed"', "child.settled", "children"),
+    Mutant("what was told of a child outlives its attempt", "Children.end_step", "child.told = []", "pass", "children"),
+    Mutant("an older run of a child's line is looked at", "children:newest", "store.head(later) if later is not None",
+           "head if later is not None", "children"),
+    Mutant("a stranger is waited for", "ChildCalls._outcome", "child is None and not self._is_ours(child_id)", "False",
+           "children"),
+    Mutant("a child that runs elsewhere isn't waited for", "ChildCalls._outcome", "tried or agent is None", "tried",
+           "children"),
+    Mutant("a parent sleeps though its child has moved", "children:resumed", "moved(log, state, code=not only_new)",
+           "False", "children"),
+    Mutant("a child's question is seen in the child alone", "children:leaves",
+           'head is None or head.status != "waiting"', "True", "children"),
+    Mutant("a parent is asked for no questions below it", "questions:questions", ", *below(log, run_id)", "",
+           "children"),
+    Mutant("children wait before the others of their step have ended", "ChildCalls._wait",
+           "or self.order.idle(entry)", "or True", "children"),
+    Mutant("a cancel stays above", "cancel_family", "if unended(log, run_id):", "if False:", "children"),
+    Mutant("a claim cancels nothing below", "Runner.claim", "children.cancel_below(log, run_id, "
+           "children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)", "pass", RULES),
+    Mutant("a parent that is cancelled is told of its child", "ChildCalls._outcome",
+           "isinstance(there.end, e.RunCancelled)", "False", "children"),
+    Mutant("a retry of a child has no parent", "linking:queue",
+           'None if link == "fork" else queued.parent_run_id', "None", "children"),
+    Mutant("a fork takes children along", "RunState.derive", "base.children.settled()", "base.children", "children"),
+    Mutant("a retry forgets children", "RunState.derive", "new.children = base.children", "pass", RULES),
+    Mutant("a child may be left out", "TellingOrder.left_out", "state.children.asked().keys() - entry.asked", "set()",
+           "children"),
+    Mutant("nothing is reserved for a child", "left_for_children", "- state.children.reserved(what)", "", "children"),
+    Mutant("what a child was given never comes back", "Children.reserved", 'child.status == "running"', "True",
+           "children"),
+    Mutant("what children spend is nobody's", "exceeded", "+ Decimal(state.children.usd)", "", "children"),
+    Mutant("what a child has spent is counted again", "Children.on_finished", 'f"-{before[\'usd\']}"', '"0"',
+           "children"),
+    Mutant("a child that was given back has an end of its own", "ChildCalls._run", "entry.cuts.add(at)", "pass",
+           "children"),
+    Mutant("a mistake in a child is the child's alone", "ChildCalls._run", "isinstance(error, stops) or", "False or",
+           "children"),
+)  # fmt: skip
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + CHILDREN

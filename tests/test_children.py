@@ -64,28 +64,6 @@ async def fans_out_async(run: AsyncRun, numbers: Iterable[int] = FIVE) -> Any:
     return await run.do("fan out", all_of_them)
 
 
-async def two_async(run: AsyncRun) -> Any:
-    return await fans_out_async(run, range(2))
-
-
-@pytest.mark.parametrize(
-    ("agent", "count"), [(fans_out, 5), (two_async, 2), pytest.param(fans_out_async, 5, marks=pytest.mark.crash)]
-)
-def test_five_children_while_the_parent_is_killed_at_every_boundary(agent: Any, count: int) -> None:
-    """Whatever boundary of its fan-out and fan-in it dies at, each child acts once and its result is told once."""
-    whole, ends = everywhere(agent)
-    assert ("completed", [f"send {n}" for n in range(count)], None) == (whole.status, whole.output, whole.stop)
-    for end in [whole, *ends]:
-        assert whole.facts == end.facts
-        assert dict.fromkeys((("send", json.dumps(n)) for n in range(count)), 1) == end.effects
-        assert 1 + count == len(end.world.store.heads(limit=100))
-        records = list(end.world.store.read("r"))
-        told = [x.event for x in records if isinstance(x.event, e.ChildFinished)]
-        begun = [x.event for x in records if isinstance(x.event, e.ChildSpawned)]
-        assert {x.child_run_id: 1 for x in begun} == Counter(x.child_run_id for x in told)
-        assert count == len(begun)
-
-
 # Which child it is, and what is told of it.
 
 
@@ -321,6 +299,30 @@ def test_children_that_wait_let_the_others_end() -> None:
     asyncio.run(main())
 
 
+def test_code_is_checked_against_what_was_told_of_children() -> None:
+    """Ends of children are served from the log, and none is run; another child in the place of one is a divergence."""
+    ran = list[Any]()
+
+    def parent(run: Run, n: int = 1) -> Any:
+        return run.do("work", lambda: [run.call_child(counted, input=n), run.call_child(asks, input="/")])
+
+    def counted(run: Run) -> Any:
+        ran.append(run.input)
+        return run.input
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting):
+            journal.run(parent, run_id="p")
+        found = journal.check(parent, "p")
+        assert (True, f"it can go on: it waits for run {begun(journal)[1]}") == (found.ok, found.message)
+        assert not journal.check(lambda run: parent(run, 2), "p").ok
+        journal.approve(*(getattr(journal.questions("p")[0], name) for name in ("run_id", "id")))
+        journal.run(parent, run_id="p")
+        assert journal.check(parent, "p").ok
+        assert "the child counted was sent or asked before" in journal.check(lambda run: parent(run, 2), "p").message
+    assert [1] == ran
+
+
 # Cancelling.
 
 
@@ -548,32 +550,6 @@ def all_events(end: Any) -> list[Any]:
     return [record.event for head in heads for record in end.world.store.read(head.run_id)]
 
 
-@pytest.mark.parametrize("kind", ["crash", "stall", "stall_long"])
-def test_model_and_product_agree_on_children_that_are_struck(kind: str) -> None:
-    """Struck at the same boundary, both have the same events, effects and ends; a stalled owner changes nothing.
-
-    How many appends an owner tries that wakes when it is fenced is not compared.
-    """
-    product = Product("memory")
-    ticks = ran(reference_model, {}).world.ticks
-    for tick in range(1, ticks + 1, 3):
-        model = ran(reference_model, {tick: kind})
-        agree(model, ran(product, {tick: kind}), *([] if kind == "crash" else ["ticks"]))
-        assert (2, ["completed"] * 3) == (len(model.world.effects), told_in(model))
-    product.close()
-
-
-def ran(m: Any, strikes: dict[int, str]) -> Any:
-    lab = family(m, strikes)
-    lab.serve()
-    lab.judge()
-    return lab
-
-
-def told_in(lab: Any) -> list[str]:
-    return [event.data["status"] for event in lab.store.log["r"] if event.type == "child.finished"]
-
-
 # What people see of children.
 
 
@@ -704,3 +680,54 @@ def test_what_stops_a_child_stops_its_parent() -> None:
             journal.run(parent, run_id="p")
         assert begun(journal) == [each["run_id"] for each in waiting.value.waits]
         assert "mended" == journal.run(parent, run_id="p")
+
+
+# Killed everywhere.
+
+
+async def two_async(run: AsyncRun) -> Any:
+    return await fans_out_async(run, range(2))
+
+
+@pytest.mark.parametrize(
+    ("agent", "count"), [(fans_out, 5), (two_async, 2), pytest.param(fans_out_async, 5, marks=pytest.mark.crash)]
+)
+def test_five_children_while_the_parent_is_killed_at_every_boundary(agent: Any, count: int) -> None:
+    """Whatever boundary of its fan-out and fan-in it dies at, each child acts once and its result is told once."""
+    whole, ends = everywhere(agent)
+    assert ("completed", [f"send {n}" for n in range(count)], None) == (whole.status, whole.output, whole.stop)
+    for end in [whole, *ends]:
+        assert whole.facts == end.facts
+        assert dict.fromkeys((("send", json.dumps(n)) for n in range(count)), 1) == end.effects
+        assert 1 + count == len(end.world.store.heads(limit=100))
+        records = list(end.world.store.read("r"))
+        told = [x.event for x in records if isinstance(x.event, e.ChildFinished)]
+        begun = [x.event for x in records if isinstance(x.event, e.ChildSpawned)]
+        assert {x.child_run_id: 1 for x in begun} == Counter(x.child_run_id for x in told)
+        assert count == len(begun)
+
+
+@pytest.mark.parametrize("kind", ["crash", "stall", "stall_long"])
+def test_model_and_product_agree_on_children_that_are_struck(kind: str) -> None:
+    """Struck at the same boundary, both have the same events, effects and ends; a stalled owner changes nothing.
+
+    How many appends an owner tries that wakes when it is fenced is not compared.
+    """
+    product = Product("memory")
+    ticks = ran(reference_model, {}).world.ticks
+    for tick in range(1, ticks + 1, 3):
+        model = ran(reference_model, {tick: kind})
+        agree(model, ran(product, {tick: kind}), *([] if kind == "crash" else ["ticks"]))
+        assert (2, ["completed"] * 3) == (len(model.world.effects), told_in(model))
+    product.close()
+
+
+def ran(m: Any, strikes: dict[int, str]) -> Any:
+    lab = family(m, strikes)
+    lab.serve()
+    lab.judge()
+    return lab
+
+
+def told_in(lab: Any) -> list[str]:
+    return [event.data["status"] for event in lab.store.log["r"] if event.type == "child.finished"]
