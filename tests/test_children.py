@@ -67,12 +67,16 @@ async def fans_out_async(run: AsyncRun, numbers: Iterable[int] = FIVE) -> Any:
 # Which child it is, and what is told of it.
 
 
+FINISHED = ("child.finished",)
+
+
 def begun(journal: Journal, run_id: str = "p") -> list[str]:
-    return [x.event.child_run_id for x in journal.events(run_id, types=("child.spawned",))]
+    found = journal.events(run_id, types=("child.spawned",))
+    return [x.event.child_run_id for x in found if isinstance(x.event, e.ChildSpawned)]
 
 
 def told(journal: Journal, run_id: str = "p") -> list[str]:
-    return [x.event.status for x in journal.events(run_id, types=("child.finished",))]
+    return [x.event.status for x in journal.events(run_id, types=FINISHED) if isinstance(x.event, e.ChildFinished)]
 
 
 def doubles(run: Run) -> Any:
@@ -119,9 +123,9 @@ def test_an_id_of_its_own_is_one_child() -> None:
     def parent(run: Run) -> Any:
         with run.step("a"):
             assert ["mine", "mine"] == [run.spawn(doubles, input=1, run_id="mine") for _ in range(2)]
-            for how in ({"input": 2, "run_id": "mine"}, {"input": 1, "run_id": "taken"}):
+            for number, run_id in ((2, "mine"), (1, "taken")):
                 with pytest.raises(f.KeyReused) as error:
-                    run.spawn(doubles, **how)
+                    run.spawn(doubles, input=number, run_id=run_id)
                 refused.append(str(error.value))
             first = run.wait_child("mine")
         return [first, run.do("b", lambda: run.call_child(doubles, input=1, run_id="mine"))]
@@ -141,8 +145,12 @@ def test_only_a_child_is_waited_for() -> None:
         journal.enqueue("doubles", 1, run_id="stranger")
         for wrong in ("stranger", "nobody"):
             with pytest.raises(f.NotAChild):
-                journal.run(lambda run, wrong=wrong: run.do("a", lambda: run.wait_child(wrong)), run_id="p")
+                journal.run(waits_for(wrong), run_id="p", kind="p")
         assert 4 == journal.run(lambda run: run.do("a", lambda: run.call_child(doubles, input=2)), run_id="p")
+
+
+def waits_for(run_id: str) -> Any:
+    return lambda run: run.do("a", lambda: run.wait_child(run_id))
 
 
 def test_a_child_that_fails_is_told_as_that() -> None:
@@ -191,7 +199,7 @@ def test_what_was_told_of_a_child_stays_told_when_it_is_retried() -> None:
         assert "p" == journal.head(retried).parent_run_id
         assert ["Down: disk is down", "mended"] == journal.run(parent, run_id="p")
         assert ["failed", "completed"] == told(journal)
-        assert [None, retried] == [x.event.ended_as for x in journal.events("p", types=("child.finished",))]
+        assert [None, retried] == [getattr(x.event, "ended_as", "") for x in journal.events("p", types=FINISHED)]
 
 
 def test_a_child_that_another_process_runs_is_waited_for_and_never_run_again() -> None:
@@ -216,9 +224,17 @@ def test_a_child_that_another_process_runs_is_waited_for_and_never_run_again() -
         (child_id,) = begun(journal)
         with pytest.raises(RunWaiting):
             journal.run(parent, run_id="p")
-        assert "done" == journal.run(lambda run: [calls.append(run.input), "done"][1], run_id=child_id, kind="counted")
+        assert "done" == journal.run(counts(calls), run_id=child_id)
         assert "done" == journal.run(parent, run_id="p")
     assert [1] == calls
+
+
+def counts(calls: list[Any]) -> Any:
+    def counted(run: Run) -> Any:
+        calls.append(run.input)
+        return "done"
+
+    return counted
 
 
 # Its waits are the parent's.
@@ -363,7 +379,7 @@ def test_a_child_that_is_cancelled_is_told_to_the_parent() -> None:
     with Journal.open("memory:") as journal:
         with pytest.raises(RunWaiting):
             journal.run(parent, run_id="p")
-        journal.cancel(*begun(journal), "no time")
+        journal.cancel(begun(journal)[0], "no time")
         assert "cancelled" == journal.run(parent, run_id="p")
 
 
@@ -528,7 +544,7 @@ def test_an_agent_of_another_kind_is_a_mistake() -> None:
 
     asyncio.run(main())
     with Journal.open("memory:") as journal, pytest.raises(f.Mistake, match="a coroutine function"):
-        journal.run(lambda run: run.do("a", lambda: run.spawn(child_async)), run_id="p")
+        journal.run(lambda run: run.do("a", lambda: run.spawn(child_async)), run_id="p")  # type: ignore[arg-type]
 
 
 def test_children_that_finish_while_the_parent_dies_ask_people_once() -> None:

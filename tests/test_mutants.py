@@ -38,6 +38,7 @@ QUICK = (
     "standstill",
     "lines",
     "same_call",
+    "children",
 )
 SLOWER = ("identity", "recovery", "engine_records", "engine_faults", "async_driver", "engine_model")
 SELECTION = (*QUICK, "store_replaced", *SLOWER)

@@ -180,7 +180,7 @@ class ChildCalls:
         """Check that a run is a child of this line that was asked for in the same words. Raises KeyReused."""
         there = self.nursery.first(child_id)
         queued, scope = there if there is not None else (None, None)
-        if not isinstance(queued, e.RunQueued) or queued.link != "child" or scope != self.core.lineage.scope:
+        if not isinstance(queued, e.RunQueued) or scope != self.core.lineage.scope:
             raise f.KeyReused(f"run {child_id} is there, and this run hasn't begun it: give the child another run_id")
         if (queued.kind, queued.input) != (asked.kind, asked.input):
             raise f.KeyReused(

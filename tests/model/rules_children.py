@@ -250,3 +250,33 @@ def test_a_child_that_is_left_out_stops_the_step(m: Any) -> None:
         lab.journal.run(lab.agent, "r")
     assert ([], 1) == (lab.world.effects, len(begun(lab)))
     assert "completed" == lab.serve().status
+
+
+@rule  # engine.md K3
+def test_what_was_told_of_a_child_ends_with_its_attempt(m: Any) -> None:
+    """The next attempt of the step, in whatever process, is told how the child's line stands then."""
+
+    def fails(_: Any) -> Any:
+        raise ValueError("down")
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            id = run.spawn()
+            if run.state.step["attempt"] > 1:
+                use(run, lab, "keyed")
+            return run.wait_child(id, fails)
+
+        with suppress(m.StepFailed):
+            return run.do("a", body)
+        return run.do("a", body)
+
+    lab = bench(m, agent)
+    crash(lab, "before effect")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.died("r", "before effect")
+    (child,) = begun(lab)
+    lab.journal.start("again", "retry", child)
+    lab.journal.run(lambda _: "mended", "again")
+    assert {"output": "mended"} == lab.serve().output
+    assert ["failed", "completed"] == told(lab)
