@@ -63,7 +63,10 @@ def _question_lines(app: App, each: OpenQuestion, now: str) -> Iterator[str]:
 
     from .describe import value
 
-    answers = shell.answers if each.kind == "approval" else shell.resolutions
+    approval = each.kind == "approval"
+    commands = (
+        shell.answers(each.run_id, each.id, each.choices) if approval else shell.resolutions(each.run_id, each.id)
+    )
     asked = "asked" if each.kind == "approval" else "sent"
     ago = f"{asked} {duration(each.asked_at, now)} ago"
     yield f"{styled(line(each.run_id), 'title')}  {each.kind}  {styled(line(each.action, 120), 'warn')}  {line(ago)}"
@@ -73,9 +76,24 @@ def _question_lines(app: App, each: OpenQuestion, now: str) -> Iterator[str]:
     if each.running:
         text = f"it ran out of its time, and its body may still be running in {each.running}: it may yet act"
         yield from wrapped(line(text, 400), _INDENT)
-    edit = shell.edit(each.run_id, each.id, each.args) if each.kind == "approval" else None
-    for answer in [*answers(each.run_id, each.id), *filter(None, [edit])]:
+    for about in filter(None, (each.risk and f"risk: {each.risk}", each.expires_at and _until(each, now))):
+        yield from wrapped(line(about, 400), _INDENT)
+    if each.schema:
+        yield from wrapped(f"args may be edited to: {value(each.schema, show_args_chars_max)}", _INDENT)
+    edit = shell.edit(each.run_id, each.id, each.args, each.choices) if approval else None
+    for answer in [*commands, *filter(None, [edit])]:
         yield f"{_INDENT}{styled('answer:', 'dim')} {line(app.typed(answer))}"
+
+
+def _until(each: OpenQuestion, now: str) -> str:
+    """Return until when a question may be answered, and what counts then."""
+    if each.default is None:
+        then = "then it is a no"
+    else:
+        then = f"then it is {', '.join(f'{name} {told}' for name, told in each.default.items())}"
+    if (each.expires_at or "") <= now:
+        return f"its time was over at {each.expires_at}: {then}"
+    return f"it may be answered for {duration(now, each.expires_at or now)} more, until {each.expires_at}; {then}"
 
 
 def _question_json(each: OpenQuestion) -> dict[str, Any]:
@@ -87,17 +105,21 @@ def _question_json(each: OpenQuestion) -> dict[str, Any]:
 @command(
     "approve",
     epilog=f"{EXACT}\n\n{EXITS}",
-    examples=[("runjournal approve refund-1 7b13738e045569f9 --reason 'seen'", "the first answer counts")],
+    examples=[
+        ("runjournal approve refund-1 7b13738e045569f9 --reason 'seen'", "the first answer counts"),
+        ("runjournal approve refund-1 7b13738e045569f9 --choice voucher", "a question that has choices"),
+    ],
 )
 @click.argument("run")
 @click.argument("question")
+@click.option("--choice", metavar="TEXT", help="Which of the question's choices, if it has some.")
 @act_options
 @pass_app
-def approve(app: App, run: str, question: str, *, act: Act) -> int:
+def approve(app: App, run: str, question: str, *, choice: str | None, act: Act) -> int:
     """Say yes to a question that a run asks; `runjournal questions` lists them."""
     with acting(app, act) as desk:
         run_id, key = _asked(desk, run, question)
-        desk.journal.approve(run_id, key, note=act.reason)
+        desk.journal.approve(run_id, key, note=act.reason, choice=choice)
         return desk.told(run_id)
 
 
@@ -133,15 +155,16 @@ def reject(app: App, run: str, question: str, *, act: Act) -> int:
     required=True,
     help="The arguments that are approved, a JSON object.",
 )
+@click.option("--choice", metavar="TEXT", help="Which of the question's choices, if it has some.")
 @act_options
 @pass_app
-def edit(app: App, run: str, question: str, *, args: Any, act: Act) -> int:
+def edit(app: App, run: str, question: str, *, args: Any, choice: str | None, act: Act) -> int:
     """Say yes to a question that a run asks, with other arguments than it asked for."""
     if not _is_object(args):
         raise click.BadParameter("expected a JSON object, as the run has asked with one", param_hint="--args")
     with acting(app, act) as desk:
         run_id, key = _asked(desk, run, question)
-        desk.journal.approve(run_id, key, args=args, note=act.reason)
+        desk.journal.approve(run_id, key, args=args, note=act.reason, choice=choice)
         return desk.told(run_id)
 
 

@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Look": {
         "ls": ("ls:ls", "List the runs, newest first."),
         "show": ("show:show", "Show a run: where it stands, what it was doing, what it cost."),
+        "blob": ("attached:blob", "List the bytes that a run refers to (screenshots, PDFs), or write them out."),
         "replay": ("replay:replay", "Show the state of a run as it was after one of its events."),
         "diff": ("replay:diff", "Show what changed between two states."),
         "tail": ("tail:tail", "Show the newest events, and follow."),

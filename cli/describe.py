@@ -20,7 +20,8 @@ from runjournal.log.base import (
 from runjournal.log.limits import summary_chars_max
 from runjournal.log.private_fields import ERASED_TEXT
 
-from .formats import money, plural
+from .attached import told
+from .formats import money, plural, size
 from .safe import block, dumps, line, preview
 
 
@@ -30,7 +31,7 @@ def value(content: Any, chars_max: int = summary_chars_max) -> str:
         return ERASED_TEXT
     if isinstance(content, BlobRef):
         return f"({content.bytes:,} bytes, blob {content.sha256[:12]})"
-    return preview(content, chars_max)
+    return preview(told(content), chars_max)
 
 
 def event(record: RecordedEvent, chars_max: int = summary_chars_max) -> str:
@@ -41,6 +42,10 @@ def event(record: RecordedEvent, chars_max: int = summary_chars_max) -> str:
     if record.unknown:
         text = f"{text} (not known to this runjournal: {value(dict(record.unknown))})"
     return line(text, chars_max)
+
+
+def _digest(content: Any) -> str:
+    return f"{content.sha256[:12]}…" if isinstance(content, BlobRef) else value(content)
 
 
 def error(what: dict[str, Any]) -> str:
@@ -90,6 +95,22 @@ def _step_started(happened: e.StepStarted) -> str:
     return f"{happened.id}{again}"
 
 
+def _asked(happened: e.ApprovalRequested) -> str:
+    terms = (
+        (happened.choices, f"one of {', '.join(happened.choices or ())}"),
+        (happened.risk, f"risk {happened.risk}"),
+        (happened.expires_at, f"until {happened.expires_at}"),
+    )
+    said = "".join(f", {text}" for is_so, text in terms if is_so)
+    return f"{happened.approval_id} {happened.action} {value(happened.args)}{said}"
+
+
+def _answered(happened: e.ApprovalResolved) -> str:
+    chosen = f" {happened.choice}" if happened.choice else ""
+    edited = "" if happened.args is None else f" {value(happened.args)}"
+    return f"{happened.approval_id} {happened.decision}{chosen}{edited}{f': {happened.note}' if happened.note else ''}"
+
+
 _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.RunQueued: lambda v: f"{v.kind} {value(v.input)}",
     e.RunOpened: lambda v: f"{v.kind} from {v.source}",
@@ -114,12 +135,15 @@ _TELLERS: Final[dict[type[Event], Callable[[Any], str]]] = {
     e.ToolFailed: _failed,
     e.ToolAdopted: lambda v: f"{v.call_id}: it may have happened in another step, and is asked for again",
     e.ToolResolved: lambda v: f"{v.outcome} {v.note or ''}",
+    e.ApprovalRequested: _asked,
+    e.ApprovalResolved: _answered,
     e.MemorySet: lambda v: f"{v.key} = {value(v.value)}",
     e.MemoryDeleted: lambda v: v.key,
     e.PromptPinned: lambda v: f"{v.fingerprint[:12]} {' '.join(v.layers)}",
     e.PlanSet: lambda v: plural(len(v.tasks), "task"),
     e.PlanUpdated: lambda v: f"{v.task_id} {v.status}",
     e.ContextCompacted: lambda v: f"up to seq {v.upto_seq}: {value(v.summary)}",
+    e.BlobAttached: lambda v: f"{v.media_type}, {size(v.bytes)}, {_digest(v.content)} {v.name or ''}",
     e.NoteAdded: lambda v: f"{v.code or ''} {value(v.text)}",
 }
 
@@ -143,17 +167,17 @@ def _part(part: Any) -> Any:
         case "thinking" if isinstance(content.get("thinking"), str):
             return f"(thinking) {content['thinking']}"
         case "tool_use":
-            return f"-> {content.get('name')} {dumps(content.get('input'))}"
+            return f"-> {content.get('name')} {dumps(told(content.get('input')))}"
         case "tool_result":
             inner = text_of(content.get("content"))
-            return f"<- {inner if isinstance(inner, str) else dumps(inner)}"
+            return f"<- {inner if isinstance(inner, str) else dumps(told(inner))}"
         case _:
             return content
 
 
 def message(content: Any, indent: str, chars_max: int | None) -> str:
     """A message's content on lines of its own; cut to `chars_max` characters where that isn't None."""
-    text = text_of(content)
+    text = told(text_of(content))
     if isinstance(text, BlobRef):
         return indent + value(text)
     shown = text if isinstance(text, str) else dumps(text, indent=2)

@@ -55,6 +55,13 @@ def amount(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
+def size(number: int) -> str:
+    """A number of bytes as people say it: `999 bytes`, `34 KB`, `1.2 MB`."""
+    if number < 1e3:  # noqa: PLR2004 - what the prefixes say
+        return plural(number, "byte")
+    return f"{number / 1e3:.0f} KB" if number < 1e6 else f"{number / 1e6:,.1f} MB"  # noqa: PLR2004
+
+
 def plural(count: int, noun: str) -> str:
     """`1 event`, `2 events`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

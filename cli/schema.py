@@ -71,7 +71,11 @@ def data_schema(kind: type[Any]) -> dict[str, Any]:
         "description": " ".join((kind.__doc__ or "").split()),
         "type": "object",
         "properties": {
-            field.name: _or_blob(field.shape.schema()) if field.attribute in kind.BLOBS else field.shape.schema()
+            field.name: _BLOB_REF
+            if field.name == kind.RAW
+            else _or_blob(field.shape.schema())
+            if field.attribute in kind.BLOBS
+            else field.shape.schema()
             for field in plan
         },
         "required": [field.name for field in plan if not field.optional],
@@ -79,8 +83,11 @@ def data_schema(kind: type[Any]) -> dict[str, Any]:
     }
 
 
+_BLOB_REF: Final = {"$ref": "#/$defs/blob"}
+
+
 def _or_blob(shape: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [shape, {"$ref": "#/$defs/blob"}]}
+    return {"anyOf": [shape, _BLOB_REF]}
 
 
 def whole(known: dict[str, type[Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runjournal.log.limits import diff_side_chars_min, diff_value_chars_max, state_value_chars_max
 
+from .attached import told
 from .formats import amount, money
 from .output import Column, styled, table, terminal_width
 from .safe import ELLIPSIS, line, preview
@@ -58,7 +59,7 @@ def state_lines(found: dict[str, Any]) -> Iterator[str]:
     )
     yield from _part(
         "Memory",
-        [(key, preview(value, state_value_chars_max)) for key, value in found["memory"].items()],
+        [(key, preview(told(value), state_value_chars_max)) for key, value in found["memory"].items()],
         ("KEY", "VALUE"),
     )
     yield from _part("Plan", [(t["status"], t["id"], t["title"]) for t in found["plan"]], ("STATUS", "ID", "TITLE"))
@@ -67,7 +68,7 @@ def state_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _fact(name: str, value: Any) -> str:
-    return f"  {styled(name.replace('_', ' ').ljust(18), 'dim')} {preview(value, state_value_chars_max)}"
+    return f"  {styled(name.replace('_', ' ').ljust(18), 'dim')} {preview(told(value), state_value_chars_max)}"
 
 
 def _part(title: str, rows: list[tuple[Any, ...]], names: tuple[str, ...]) -> Iterator[str]:
@@ -98,7 +99,7 @@ def _side(width: int, path: str) -> int:
 
 def sides(change: Change, chars_max: int) -> tuple[str, str]:
     """What was there before and after, each in so many characters: of long ones the part where they differ."""
-    before, after = ("" if each is None else preview(each, sys.maxsize) for each in (change.before, change.after))
+    before, after = ("" if each is None else preview(told(each), sys.maxsize) for each in (change.before, change.after))
     if max(len(before), len(after)) > chars_max:
         same = len(os.path.commonprefix([before, after]))  # noqa: RUF071 - of two texts, character by character
         start = max(0, same - chars_max // 3)

@@ -244,8 +244,19 @@ def _command(place: Place) -> Iterator[str]:
 NESTED: Final[Mapping[str, shapes.Fields]] = {
     name.lower(): value for name, value in vars(shapes).items() if name.isupper() and isinstance(value, shapes.Fields)
 }
-TEXTS: Final = {shapes.TIME.pattern: "time", shapes.MONEY.pattern: "money", shapes.DIGEST.pattern: "digest"}
-_SAMPLES: Final = {"time": "2026-11-29T13:28:05.123456Z", "money": "1.00", "digest": "0" * 64, "": "x"}
+TEXTS: Final = {
+    shapes.TIME.pattern: "time",
+    shapes.MONEY.pattern: "money",
+    shapes.DIGEST.pattern: "digest",
+    shapes.MEDIA_TYPE.pattern: "media type",
+}
+_SAMPLES: Final = {
+    "time": "2026-11-29T13:28:05.123456Z",
+    "money": "1.00",
+    "digest": "0" * 64,
+    "": "x",
+    "media type": "image/png",
+}
 
 # What the matrix can't say: it is asked with a call that isn't in the outbox, and with a question that is open.
 CONDITIONS: Final = {
@@ -323,6 +334,9 @@ MEANINGS: Final = {
     "run.requeued.reason": "why it is free",
     "run.requeued.error": "what its owner met that fails nothing: a mistake in its code, or a store that can't be used",
     "run.requeued.note": "what the person said who resumed it",
+    "choices": "what it is answered with: one of these",
+    "approval.requested.default": "what counts if nobody has answered in time: args, or one of the choices; none: a no",
+    "choice": "which of its choices was picked",
     "run.waiting.why": "why nobody goes on with it, for people: what today's code does otherwise, or how often it died",
     "reason": "for people",
     "output": "the result",
@@ -349,6 +363,10 @@ MEANINGS: Final = {
     "call_id": "the call; it is the idempotency key",
     "cost.recorded.call_id": "the call that it belongs to",
     "cost.repriced.call_id": "the call that it belongs to",
+    "blob.attached.content": "the bytes, always out of line; in a private run encrypted",
+    "media_type": "what kind of bytes they are",
+    "bytes": "how many they are; in a private run, before they are encrypted",
+    "blob.attached.name": "of the file, for people",
     "note.added.call_id": "the call that it is about",
     "approval.requested.call_id": "the call that it is about",
     "model": "which model",
@@ -431,7 +449,9 @@ MEANINGS: Final = {
 def meaning(cls: type[Event], field: Field) -> str:
     """What a field is. Raises KeyError for one that nobody has described."""
     text = MEANINGS.get(f"{cls.TYPE}.{field.name}") or MEANINGS[field.name]
-    text = f"{text} (held out of line if it is large)" if field.attribute in cls.BLOBS else text
+    text = (
+        f"{text} (held out of line if it is large)" if field.attribute in cls.BLOBS and field.name != cls.RAW else text
+    )
     return text + _privacy(cls, field)
 
 
@@ -500,9 +520,11 @@ def samples(cls: type[Event]) -> Iterator[Event]:
         field.shape.words if isinstance(field.shape, shapes.OneOf) else [sample(field.shape)] for field in fields
     ]
     for values in itertools.islice(itertools.product(*choices), 64):
-        data = {field.name: value for field, value in zip(fields, values, strict=True)}
+        data: dict[str, Any] = {field.name: value for field, value in zip(fields, values, strict=True)}
         if cls is e.ToolStarted:
             data["policy"] = "unsafe"
+        if cls.RAW:
+            data[cls.RAW] = b"x"
         yield event_of(cls, data)
         if cls is e.RunWaiting:
             yield e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}])
@@ -543,6 +565,9 @@ class Scene:
     def question_open(self, approval_id: str) -> bool:
         """The one question."""
         return self.asked
+
+    def question_expires(self, _: str) -> None:
+        """It may be answered at any time."""
 
     def goes_on(self, role: str, message_id: str) -> bool:
         """No message has this id."""
@@ -622,7 +647,7 @@ def _default(field: Field) -> str:
 
 _GROUPS: Final = (
     "run", "step", "message", "model", "tool", "memory", "prompt", "approval", "signal", "child", "plan", "context",
-    "cost", "note",
+    "cost", "blob", "note",
 )  # fmt: skip
 """What comes first in the name of a type, in the order of the page."""
 
@@ -681,7 +706,10 @@ def events_page() -> Iterator[str]:
     for name, cls in own_types().items():
         yield from [f"## {name}", "", f"{_doc(cls)} Class `{cls.__name__}`, version {cls.VERSION}.", ""]
         yield from [f"{_durable(cls)} May be appended by: {who(cls)}. {CONDITIONS.get(name, '')}".rstrip(), ""]
-        rows = [(f"`{f.name}`", shape_text(f.shape), _default(f), meaning(cls, f)) for f in plan_of(cls)]
+        rows = [
+            (f"`{f.name}`", "bytes" if f.name == cls.RAW else shape_text(f.shape), _default(f), meaning(cls, f))
+            for f in plan_of(cls)
+        ]
         yield from table(("field", "shape", "required", "what it is"), rows) if rows else ["It has no fields.", ""]
     yield from [
         "## Types of your own",
@@ -700,6 +728,7 @@ def events_page() -> Iterator[str]:
         ("name", f"text of 1 to {limits.name_chars_max} characters, without NUL"),
         ("time", f"UTC text with microseconds: `{_SAMPLES['time']}`"),
         ("money", "decimal text: `0.0125`, `-3`"),
+        ("media type", f"`type/subtype` with parameters, if any: `{_SAMPLES['media type']}`"),
         ("digest", "SHA-256 as 64 hex digits, small letters"),
         (
             "any JSON value",
@@ -934,7 +963,7 @@ TABLES: Final = {
     "log": "A view: one row an event, with the run's id and the parts of the body. This is what stays; the tables are ours.",
     "run_keys": "The number of each run, by which its events are kept. Immutable, and never used again.",
     "events": "The log. Immutable: triggers refuse UPDATE, DELETE, REPLACE, and an INSERT anywhere but behind the last event. The one UPDATE that is let through empties a body of a run whose last event is `run.purged`.",
-    "blobs": "Values over the inline bound, by their SHA-256. One that was purged is empty.",
+    "blobs": "Values over the inline bound, and bytes that were attached (`blob.attached`), by their SHA-256. One that was purged is empty.",
     "runs": "One row a run: its head, and what a listing needs.",
     "secrets": "The keys of private runs, of their checkpoints and lines. Erased by overwriting, never deleted.",
     "imports": "Of imported runs: where they came from, and how much was taken.",
@@ -989,7 +1018,7 @@ COLUMNS: Final = {
     "runs.cancel_requested": "after_step or now, once a cancel was requested",
     "blobs.digest": "SHA-256 of the body, in hex",
     "blobs.bytes": "the length of the body",
-    "blobs.body": "the value as JSON",
+    "blobs.body": "the value as JSON; bytes that were attached as they are",
     "secrets.id": "the number of the key; of those with its purpose and name the greatest counts",
     "secrets.purpose": "run (its values), checkpoints, or scope (ids of calls)",
     "secrets.name": "the run's id, or the scope",

@@ -23,6 +23,8 @@ from runjournal.engine.failures import RunWaiting as RunWaiting
 from runjournal.engine.failures import StepDiverged as StepDiverged
 from runjournal.engine.failures import StepFailed as StepFailed
 from runjournal.engine.failures import Transient as Transient
+from runjournal.engine.media import attach as attach
+from runjournal.engine.media import read_blob as read_blob
 from runjournal.engine.tools import KEY as KEY
 from runjournal.engine.tools import Tool as Tool
 from runjournal.engine.tools import Tx as Tx
@@ -45,5 +47,8 @@ from .journal import Journal as Journal
 from .journal import Place as Place
 from .questions import OpenQuestion as OpenQuestion
 from .run import Run as Run
+from .telling import HookWarning as HookWarning
+from .telling import Waiting as Waiting
+from .telling import by_command as by_command
 
 __all__: list[str]  # noqa: PYI035 - the names stand above, once

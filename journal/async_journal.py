@@ -21,8 +21,9 @@ from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
-from .runner import Claim, Runner, agent_path, code_version
+from .runner import WAITS, Claim, Runner, agent_path, code_version
 from .tasks import in_thread, over
+from .telling import tell, tell_all
 
 T = TypeVar("T")
 
@@ -68,6 +69,8 @@ class AsyncJournal(Journal):
                 except (Exception, f.Stop) as error:  # noqa: BLE001 - each run has its own end, and is told of
                     found[run_id] = error
 
+        if self.on_waiting:
+            await in_thread(partial(tell_all, self))
         async with asyncio.TaskGroup() as group:
             for run_id, kind in unfinished(self, agents):
                 group.create_task(go_on(run_id, agents[kind]))
@@ -88,6 +91,10 @@ class AsyncRunner(Runner):
         tried = list[Batch]()
         try:
             return await self._run_async(agent, run_id, tried, only_new=only_new)
+        except WAITS:
+            if self.log.on_waiting:
+                await in_thread(partial(tell, self.log, run_id))
+            raise
         except BaseException as error:
             if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from runjournal.engine import failures as f
+from runjournal.engine.asking import AskOptions, worded
 from runjournal.engine.callees import ModelOptions, Target
 from runjournal.engine.children import ChildOptions
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
@@ -531,10 +532,15 @@ class AsyncRun(Context):
         *,
         args: Mapping[str, Json] | None = None,
         key: str | int | None = None,
-        reason: str = "",
+        **how: Unpack[AskOptions],
     ) -> dict[str, Json]:
         """Ask a person; see `Run.ask`."""
-        return await self._ask(action, key, reason, args)
+        return await self._ask(key, worded(action, args, how))
+
+    @_awaited
+    async def ask_all(self, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Json] | f.Rejected]:
+        """Ask several questions at once; see `Run.ask_all`."""
+        return await self._core.drive(self._ask_all(questions))
 
     @_awaited
     async def signals(self) -> list[Json]:

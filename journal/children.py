@@ -127,13 +127,19 @@ def ready(log: Logbook, head: Head, *, code: bool = True) -> bool:
             return True
         case "running":
             return owner.gone(head, log.ownership.process, log.clock)
-        case "waiting" | "scheduled_retry" if head.due_at is not None:
-            return head.due_at <= timestamp(log.clock.now()) or head.wake_at is not None
+        case "scheduled_retry":
+            return is_due(log, head)
         case "waiting":
             state = log.fold(RunState, head.run_id, at=head.head_seq)
-            return state.status.woken or (code and state.stands == "code") or moved(log, state, code=code)
+            stopped = code and state.stands == "code"
+            return state.status.woken or is_due(log, head) or stopped or moved(log, state, code=code)
         case _:
             return False
+
+
+def is_due(log: Logbook, head: Head) -> bool:
+    """Return whether the time has come at which a run is gone on with, whatever else it waits for."""
+    return head.due_at is not None and head.due_at <= timestamp(log.clock.now())
 
 
 def moved(log: Logbook, state: RunState, *, code: bool = True) -> bool:
@@ -155,9 +161,11 @@ def due_at(log: Logbook, state: RunState) -> str | None:
 
 
 def _due(log: Logbook, head: Head) -> str | None:
-    if head.status == "waiting" and head.due_at is None:
-        return due_at(log, log.fold(RunState, head.run_id, at=head.head_seq))
-    return head.due_at if head.status in ("waiting", "scheduled_retry") else None
+    if head.status == "scheduled_retry":
+        return head.due_at
+    state = log.fold(RunState, head.run_id, at=head.head_seq)
+    timed = {wait["kind"] for wait in state.status.waits} == {"timer"}
+    return head.due_at if timed else due_at(log, state)
 
 
 class Leaf(NamedTuple):

@@ -23,6 +23,7 @@ from runjournal.engine.commands import Made, Verb, WithRun
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
+from runjournal.engine.media import RunMedia
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.requests import AskedRequest, parts_of
@@ -505,13 +506,14 @@ class CodeChecker(Runner):
 
     def watched(self, watcher: Watcher, driver: Driver) -> RunParts:
         """Return the engine of a watched run, which neither sends nor asks anything."""
-        lineage = Lineage(watcher.reel, self._run_id, lambda _: None, self.notify)
+        lineage = Lineage(watcher.reel, self._run_id, lambda _: None)
         order = TellingOrder(Core(lineage, 0, driver))
         steps = WatchedSteps(order, code_version=self._code, known_code=self._known)
         steps.watcher, watcher.core, watcher.steps = watcher, order.core, steps
         caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
         caller.watcher = watcher
-        return RunParts(caller, ShownNursery(self.log, watcher.wait_for), store_requests=False)
+        media = RunMedia(watcher.reel.real, self._run_id, None)
+        return RunParts(caller, media, ShownNursery(self.log, watcher.wait_for), store_requests=False)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

@@ -26,6 +26,7 @@ from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
 from .runner import Agent, Claim, Runner
 from .sent import SentCall, sent_by
+from .telling import tell_all
 
 __all__ = ["Journal", "Place"]
 Messages = Sequence[Mapping[str, Any]]
@@ -154,6 +155,7 @@ class Journal(Logbook):
         raised, PlanChanged and StepDiverged included}; runs that wait or are busy are left out.
         """
         found: dict[str, Json | BaseException] = {}
+        tell_all(self)
         for run_id, kind in unfinished(self, agents):
             try:
                 found[run_id] = Runner(self).run(agents[kind], run_id, only_new=True)
@@ -195,16 +197,22 @@ class Journal(Logbook):
         return signal_id
 
     def approve(
-        self, run_id: str, approval_id: str, args: Mapping[str, Json] | None = None, note: str | None = None
+        self,
+        run_id: str,
+        approval_id: str,
+        args: Mapping[str, Json] | None = None,
+        note: str | None = None,
+        *,
+        choice: str | None = None,
     ) -> None:
-        """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that.
+        """Say yes, with other args if `args` are given. The first answer counts: NotAllowed after that, and too late.
 
-        `args` are all that were asked about, by name, each as it is or edited; others may come with them. It is about
-        exactly this run: a retry of it may ask the same question again. Raises RunNotFound, and InvalidArgument for a
-        question that the run never asked, or args that don't answer it.
+        `args` are all that were asked about, by name, each as it is or edited; others may come with them. A question
+        with choices is answered with one of them. It is about exactly this run: a retry of it may ask the same question
+        again. Raises RunNotFound, and InvalidArgument for a question that the run never asked, or for args or a choice
+        that don't answer it.
         """
-        if args is not None:
-            mistyped.check_edited(self, run_id, approval_id, args)
+        mistyped.check_answer(self, run_id, approval_id, args, choice)
         self._answer(
             run_id,
             e.ApprovalResolved(
@@ -212,6 +220,7 @@ class Journal(Logbook):
                 "approved" if args is None else "edited",
                 None if args is None else plain(dict(args)),
                 tellable(note),
+                choice,
             ),
         )
 

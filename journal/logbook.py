@@ -5,10 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from runjournal.engine.media import attachment, reference_of
+from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
 from runjournal.log.cipher import new_key
@@ -63,6 +65,8 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
+    on_waiting: tuple[Callable[[Any], object], ...]
+    """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
     """What runs are owned with; for runjournal's own runner, and nobody else."""
 
@@ -77,9 +81,11 @@ class Logbook:
         process: Process | None = None,
         appender: type[Appender] = Appender,
         store_requests: bool = True,
+        on_waiting: Iterable[Callable[[Any], object]] = (),
     ) -> None:
         self.store = store
         self.store_requests = store_requests
+        self.on_waiting = _hooks(on_waiting)
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
         self.ownership = Ownership(
@@ -99,14 +105,15 @@ class Logbook:
         allow_unsafe: bool = False,
         private: bool = False,
         store_requests: bool = True,
+        on_waiting: Iterable[Callable[[Any], object]] = (),
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
         makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
-        `store_requests` the log holds short digests of what models are asked, and not the requests. Raises
-        StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra
-        `private`.
+        `store_requests` the log holds short digests of what models are asked, and not the requests. `on_waiting` are
+        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. Raises StoreUnavailable,
+        NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
         """
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
@@ -115,7 +122,10 @@ class Logbook:
             rebuild(store)
         if store.unscrubbed():
             store.scrub()
-        return cls(store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests)
+        return cls(
+            store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
+            on_waiting=on_waiting,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close the store; idempotent. The heartbeat ends first."""
@@ -206,7 +216,23 @@ class Logbook:
             raise InvalidArgument("batches: expected a list of batches, got one: put it in [ ], or use append")
         return self.ownership.appender.append(*batches) if batches else []
 
+    def attach(self, run_id: str, data: bytes, media_type: str, name: str | None = None) -> dict[str, Json]:
+        """Bring bytes into a run, as anybody: an open run, to record into it; return the reference, plain JSON.
+
+        In an agent it is `run.attach`, which says more. Raises RunNotFound, InvalidArgument, TooLarge, NotAllowed for
+        an imported or erased run, Purged.
+        """
+        event = attachment(data, media_type, name)
+        self.head(run_id)
+        found = reference_of(self.append(run_id, [event])[0])
+        assert found is not None  # noqa: S101 - it was written just now
+        return found
+
     # Reading.
+
+    def read_blob(self, ref: Json) -> bytes:
+        """Return the bytes that a reference leads to, verified by its SHA-256; see `Run.read_blob`."""
+        return media.opened(ref, self.store.blob, self.store.key)
 
     def head(self, run_id: str) -> Head:
         """Return the run's row: status, owner, head. Raises RunNotFound."""
@@ -411,3 +437,14 @@ def _check_times(at: Sequence[str], count: int) -> None:
         raise InvalidArgument(f"at: expected one time for each of {count} events, got {len(at)}")
     for place, moment in enumerate(at):
         TIME.check(moment, f"at[{place}]")
+
+
+def _hooks(given: Iterable[Callable[[Any], object]]) -> tuple[Callable[[Any], object], ...]:
+    """Return the hooks. Raises InvalidArgument for one that can't be called."""
+    if callable(given):
+        raise InvalidArgument("on_waiting: expected a list of functions, got one: put it in [ ]")
+    hooks = tuple(given)
+    for each in hooks:
+        if not callable(each):
+            raise InvalidArgument(f"on_waiting: expected functions of a Waiting, got {each!r:.80}")
+    return hooks

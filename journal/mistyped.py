@@ -10,11 +10,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
+from runjournal.engine.arguments import violations
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.codec import check_run_id
 from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.limits import close_ids_max, refs_prefixed_runs_max
+from runjournal.log.shapes import kind_of
 from runjournal.projections.shell import command, store_option
 from runjournal.writing import folding
 
@@ -47,22 +49,41 @@ def check_question(journal: Logbook, run_id: str, approval_id: str) -> None:
     _check(run_id, "question", approval_id, _questions(journal, run_id), hint)
 
 
-def check_edited(journal: Logbook, run_id: str, approval_id: str, args: object) -> None:
-    """Raise InvalidArgument for edited args that the agent, which reads those it has asked about, couldn't use."""
+def check_answer(journal: Logbook, run_id: str, approval_id: str, args: object, choice: object) -> None:
+    """Raise InvalidArgument for a yes that the agent, which reads what it has asked about, couldn't use."""
     asked = _asked(journal, check_run(journal, run_id), approval_id)
-    if not isinstance(asked, dict):  # no question of this run: the append says so
+    if asked is None:  # no question of this run: the append says so
         return
-    names = ", ".join(ascii(name)[:80] for name in cast("dict[str, object]", asked)) or "none"
+    _check_choice(asked.choices or [], choice)
+    if args is not None and kind_of(asked.args) is dict:
+        _check_edited(asked.args, asked.args_schema, args)
+
+
+def _check_choice(choices: list[str], choice: object) -> None:
+    if choice is None and not choices:
+        return
+    shown = f"choice: got {ascii(choice)[:80]}" if choice is not None else "choice: none was given"
+    if not choices:
+        raise InvalidArgument(f"{shown}, and this question has no choices: leave it out")
+    if choice not in choices:
+        raise InvalidArgument(f"{shown}; expected one of {', '.join(ascii(each)[:80] for each in choices)}")
+
+
+def _check_edited(asked: dict[str, Json], schema: Json, args: object) -> None:
+    names = ", ".join(ascii(name)[:80] for name in asked) or "none"
     if not isinstance(args, Mapping):
         raise InvalidArgument(
             f"args: expected an object, by the names that were asked about ({names}), got {type(args).__name__}; "
             "leave them out to say yes to what was asked"
         )
-    if left_out := [name for name in cast("dict[str, object]", asked) if name not in args]:
+    edited = cast("Mapping[str, Json]", args)
+    if left_out := [name for name in asked if name not in edited]:
         raise InvalidArgument(
             f"args: {', '.join(ascii(name)[:80] for name in left_out)} was asked about and isn't there: "
             f"give all that were asked about ({names}), each as it is or edited"
         )
+    if schema is not None and (wrong := list(violations(schema, edited))):
+        raise InvalidArgument(f"args: {'; '.join(wrong)}")
 
 
 def check_steps(journal: Logbook, run_id: str, steps: Iterable[str]) -> list[str]:
@@ -120,13 +141,13 @@ def _questions(journal: Logbook, run_id: str) -> Iterator[str]:
                 yield record.event.approval_id
 
 
-def _asked(journal: Logbook, run_id: str, approval_id: str) -> Json:
-    """What a question is about; None if the run never asked it."""
+def _asked(journal: Logbook, run_id: str, approval_id: str) -> e.ApprovalRequested | None:
+    """Return a question as it was asked; None if the run never asked it."""
     for part in _line(journal, run_id):
         for record in journal.store.read(part, types=("approval.requested",)):
             if isinstance(record.event, e.ApprovalRequested) and record.event.approval_id == approval_id:
                 filled = folding.filled_record(journal.store, record).event
-                return filled.args if isinstance(filled, e.ApprovalRequested) else None
+                return filled if isinstance(filled, e.ApprovalRequested) else None
     return None
 
 

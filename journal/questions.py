@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from runjournal.engine.failures import TIMED_OUT
 from runjournal.engine.verdict import judge
@@ -31,6 +31,10 @@ class OpenQuestion:
     arguments, a `BlobRef` if their bytes are missing. `reason` is the agent's, or why nobody knows. `asked_at` is when
     it was asked, or when the call was sent (UTC text), `age_s` how long ago that was. `running` says in which process
     the body of a call that ran out of its time may still be at work: it may yet act, whatever is said of it now.
+
+    Of an approval: `risk` is how bad a wrong yes is, in the agent's word; `choices` are what it is answered with, if
+    not empty; `schema` says what its args may be edited to (`runjournal.engine.arguments`). It may be answered until
+    `expires_at` (UTC text); then it is a no, or what `default` says: {args} or {choice}.
     """
 
     run_id: str
@@ -42,6 +46,11 @@ class OpenQuestion:
     asked_at: str
     age_s: float
     running: str = ""
+    risk: str | None = None
+    choices: tuple[str, ...] = ()
+    schema: Json = None
+    expires_at: str | None = None
+    default: Json = None
 
 
 def questions(log: Logbook, run_id: str | None = None) -> list[OpenQuestion]:
@@ -93,10 +102,16 @@ def question(log: Logbook, state: RunState, key: str) -> OpenQuestion | None:
     asked, call = state.approvals.known.get(key), state.calls.known.get(key)
     if asked is not None:
         event = _event(log, state, asked.asked_seq)
-        args, reason = (event.args, event.reason) if isinstance(event, e.ApprovalRequested) else (None, "")
-        return OpenQuestion(
-            state.run_id, key, "approval", asked.action, args, reason, asked.asked_at, _age_s(log, asked.asked_at)
-        )
+        found = OpenQuestion(
+            state.run_id, key, "approval", asked.action, None, "", asked.asked_at, _age_s(log, asked.asked_at),
+            risk=asked.risk, expires_at=asked.expires_at,
+        )  # fmt: skip
+        if not isinstance(event, e.ApprovalRequested):
+            return found
+        return replace(
+            found, args=event.args, reason=event.reason, choices=tuple(event.choices or ()), schema=event.args_schema,
+            default=event.default,
+        )  # fmt: skip
     if call is not None:
         event = _event(log, state, call.args_seq)
         args = event.args if isinstance(event, e.ToolStarted) else None
@@ -151,9 +166,17 @@ def _event(log: Logbook, state: RunState, seq: int) -> e.Event | None:
     return event
 
 
+_TOLD: Final = ("action", "args", "reason", "age_s")
+_ASKED: Final = ("risk", "choices", "schema", "expires_at", "default")
+
+
 def told(log: Logbook, state: RunState, wait: dict[str, Json]) -> dict[str, Json]:
-    """Return a wait of a run, {kind, id}, with what is asked: action, args, reason, age_s."""
+    """Return a wait of a run, {kind, id}, with what is asked: action, args, reason, age_s.
+
+    With risk, choices, schema, expires_at and default, each if it was given.
+    """
     found = question(log, state, str(wait["id"]))
     if found is None:
         return wait | {"action": "", "args": None, "reason": "", "age_s": 0.0}
-    return wait | {name: getattr(found, name) for name in ("action", "args", "reason", "age_s")}
+    asked = {name: value for name in _ASKED if (value := getattr(found, name))}
+    return wait | {name: getattr(found, name) for name in _TOLD} | asked

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.engine import failures as f
+from runjournal.engine.asking import AskOptions, worded
 from runjournal.engine.callees import ModelOptions, Target
 from runjournal.engine.children import ChildOptions
 from runjournal.engine.commands import Append, Command, Ended, Invoke, Made, Until
@@ -341,7 +342,8 @@ class Run(Context):
         `call(request)` asks the model, of Anthropic's Messages API or OpenAI's chat, and returns what its client
         returns. The messages of the run stand behind those of `request`; where there are none, the run's input is the
         first one. The model is told of failures, of names and args that no tool has, and of a person's no. Before a
-        tool in `approve`, or for which `approve(name, args)` is true, a person is asked, who may edit the args.
+        tool in `approve`, or for which `approve(name, args)` is true, a person is asked, who may edit the args; what
+        it returns may be a dict that says how: {reason, risk, schema, expires_in, default}, as of `ask`.
         """
         return finished(AgentTurn(self._turn_verbs(), model, request, tools, call, approve, name, self._history).take())
 
@@ -377,14 +379,25 @@ class Run(Context):
         *,
         args: Mapping[str, Json] | None = None,
         key: str | int | None = None,
-        reason: str = "",
+        **how: Unpack[AskOptions],
     ) -> dict[str, Json]:
         """Ask a person; return the approved args. The run waits, and leaves this process.
 
-        `args` are what is asked about, by name: the person may edit them. `reason` says why it is asked. Outside a step
-        it is a step of its own, `ask <action>`; in a loop it takes a `key`. Raises Rejected, with the person's `note`.
+        `args` are what is asked about, by name: the person may edit them. `reason` says why it is asked, `risk` in a
+        word how bad a wrong yes is. `choices` are texts of which the person picks one, which comes back as `choice`
+        beside the args. `schema` says what the args may be edited to, {name: {"type": …, "maximum": …}}, a subset of
+        JSON Schema (`runjournal.engine.arguments`). After `expires_in`, in seconds or as a timedelta, it is a no, or
+        what `default` is: args, or one of the choices. Outside a step it is a step of its own, `ask <action>`; in a
+        loop it takes a `key`. Raises Rejected, with the person's `note`.
         """
-        return finished(self._ask(action, key, reason, args))
+        return finished(self._ask(key, worded(action, args, how)))
+
+    def ask_all(self, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Json] | f.Rejected]:
+        """Ask several questions at once, inside a step; return what came of each, a no as a value, in their order.
+
+        Each is the keyword arguments of `ask`: {"action": …, "args": …, "risk": …}. People may answer in any order.
+        """
+        return finished(self._core.drive(self._ask_all(questions)))
 
     def signals(self) -> list[Json]:
         """Return the payloads in the inbox of the open step: what had arrived when its attempt began.

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from runjournal.engine import failures as f
 from runjournal.engine.attempts import Sender
@@ -24,6 +24,7 @@ from runjournal.engine.commands import Made, WithRun
 from runjournal.engine.core import Core
 from runjournal.engine.driver import Driver
 from runjournal.engine.lineage import Lineage
+from runjournal.engine.media import RunMedia
 from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
@@ -53,8 +54,12 @@ from runjournal.writing.appender import Batch, SharedAppend
 from . import children
 from .logbook import Logbook
 from .run import Run, SyncDriver
+from .telling import tell
 
 Agent = Callable[[Run], Any]
+
+WAITS: Final = (f.RunWaiting, f.CodeDiffers)
+"""What whoever runs a run is told when it waits for people, who are told then, too."""
 
 
 class Claim(NamedTuple):
@@ -124,7 +129,8 @@ class Runner:
         if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
-        if head.status == "waiting" and not (state.status.woken or head.cancel_requested or resume == "manual"):
+        due = head.due_at is not None and head.due_at <= timestamp(clock.now())
+        if head.status == "waiting" and not (state.status.woken or due or head.cancel_requested or resume == "manual"):
             resume = children.resumed(log, state, code=code, only_new=only_new)
             if resume is None:
                 return None
@@ -210,6 +216,9 @@ class Runner:
         tried = list[Batch]()
         try:
             return self._run(agent, run_id, tried, only_new=only_new)
+        except WAITS:
+            tell(self.log, run_id)
+            raise
         except BaseException as error:
             if not isinstance(error, Exception | f.Stop):
                 self.let_go(tried)
@@ -281,11 +290,12 @@ class Runner:
     def parts(self, claim: Claim, driver: Driver, code: str) -> RunParts:
         """The engine of a claim's run: its core, the order of telling, its steps and its calls."""
         run_id = claim.run_id
-        lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id), self.notify)
+        lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id))
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
-        return RunParts(caller, self.nursery(), store_requests=self.log.store_requests)
+        media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
+        return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests)
 
     def nursery(self) -> children.JournalNursery:
         """Return what runs the children of a run, in the thread that waits for them."""
@@ -324,9 +334,6 @@ class Runner:
         batch = self.log.batch(run_id, events, expect=None, epoch=epoch)
         return self.log.ownership.appender.submit(batch, told)
 
-    def notify(self, waits: list[dict[str, str]]) -> None:
-        """Do nothing: people can be told of a wait here, as soon as it is on record."""
-
     def check_lease(self, run_id: str, epoch: int) -> None:
         """Check, directly before a call, that the run is still ours. Raises Fenced; NotSent if nobody can say now."""
         try:
@@ -356,7 +363,6 @@ class Runner:
                     waits.append({"kind": "question", "id": call_id})
         if waits:
             parts.drive(core.append(e.RunWaiting(waits)))
-            core.lineage.notify(waits)
             core.halt(f.Suspend())
 
     def _tool(self, name: str) -> Tool[..., Any] | None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from runjournal.engine import failures as f
+from runjournal.engine.asking import AskOptions
 from runjournal.engine.context import TurnVerbs
 from runjournal.engine.requests import copied
 from runjournal.engine.tools import Tool, looking, receiver_id
@@ -25,7 +26,11 @@ from . import provider_shapes as shapes
 from .provider_shapes import Said, Wanted
 
 Approve: TypeAlias = Iterable[str] | Callable[[str, dict[str, Json]], object]
-"""Which calls a person is asked about first: names of tools, or a function of a name and the args."""
+"""Which calls a person is asked about first: names of tools, or a function of a name and the args.
+
+What the function returns may say how: a dict of reason, risk, schema, expires_in and default, as `run.ask` takes them.
+"""
+_HOW: Final = frozenset({"reason", "risk", "schema", "expires_in", "default"})
 UNSURE: Final = "Do not assume that it took effect or that it did not; check before making the call again."
 """What a model is told beside the failure of a call of which nobody knows."""
 OF_THE_CALL = (f.Told, f.ResultUnusable, f.KeyReused, InvalidArgument, Unstorable, TooLarge)
@@ -134,8 +139,8 @@ class AgentTurn:
         plain(args)
         self._check_args(tool, args)
         edited = args
-        if looking(self.verbs.core, partial(self.approve, tool.name, args)):
-            edited = await self.verbs.ask(tool.name, args)
+        if how := looking(self.verbs.core, partial(self.approve, tool.name, args)):
+            edited = await self.verbs.ask(tool.name, args, _how(how))
             self._check_args(tool, edited)
         result = shapes.result_text(await self.verbs.call(tool, edited, wanted.id))
         if edited != args:
@@ -174,6 +179,16 @@ def _predicate(approve: Approve, tools: Mapping[str, object]) -> Callable[[str, 
             f"run.turn: approve names {', '.join(strangers)}, and no such tool is there: {', '.join(tools) or 'none'}"
         )
     return lambda name, _: name in names
+
+
+def _how(told: object) -> AskOptions:
+    """Return how a person is asked about a call, if `approve` says more than that one is. Raises WrongArgument."""
+    how = dict(cast("Mapping[str, Any]", told)) if isinstance(told, Mapping) else {}
+    if strangers := set(how) - _HOW:
+        raise f.WrongArgument(
+            f"run.turn: approve says {', '.join(sorted(map(str, strangers)))}; it may say {', '.join(sorted(_HOW))}"
+        )
+    return cast("AskOptions", how)
 
 
 def _known(answer: Json) -> None:

@@ -56,12 +56,14 @@ def resolutions(run_id: str, call_id: str, *, db: str = "") -> list[str]:
     return [command("resolve", run_id, call_id, word, db=db) for word in WORDS]
 
 
-def answers(run_id: str, approval_id: str, *, db: str = "") -> list[str]:
-    """Return the commands of which one answers a question: yes, and no."""
-    return [command(verb, run_id, approval_id, db=db) for verb in ("approve", "reject")]
+def answers(run_id: str, approval_id: str, choices: Iterable[str] = (), *, db: str = "") -> list[str]:
+    """Return the commands of which one answers a question: yes, or each choice, and no."""
+    options = [f"--choice {shlex.quote(each)}" for each in choices] or [""]
+    yes = [command("approve", run_id, approval_id, options=each, db=db) for each in options]
+    return [*yes, command("reject", run_id, approval_id, db=db)]
 
 
-def edit(run_id: str, approval_id: str, args: object) -> str | None:
+def edit(run_id: str, approval_id: str, args: object, choices: Iterable[str] = ()) -> str | None:
     """Return the command that says yes to a question with the args it has asked with, for people to change them.
 
     None if they are no object, or too long for a line.
@@ -69,7 +71,9 @@ def edit(run_id: str, approval_id: str, args: object) -> str | None:
     text = "" if not isinstance(args, dict) else json.dumps(args, ensure_ascii=False)
     if not text or len(text) > edited_args_chars_max:
         return None
-    return command("edit", run_id, approval_id, options=f"--args {shlex.quote(text)}")
+    first = next(iter(choices), None)
+    choice = "" if first is None else f" --choice {shlex.quote(first)}"
+    return command("edit", run_id, approval_id, options=f"--args {shlex.quote(text)}{choice}")
 
 
 def choice(commands: Iterable[str]) -> str:

@@ -146,6 +146,11 @@ class RunState:
         question = self.approvals.known.get(approval_id)
         return question is not None and question.decision is None
 
+    def question_expires(self, approval_id: str) -> str | None:
+        """Return until when a question may be answered, for the guarded append."""
+        question = self.approvals.known.get(approval_id)
+        return None if question is None else question.expires_at
+
     def goes_on(self, role: str, message_id: str) -> bool:
         """Return whether a message with this id would continue the last one of its role, for the guarded append."""
         return self.transcript.view.last_ids.get(role) == message_id

@@ -32,6 +32,9 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
 STANDSTILLS: Final = {"code": "stopped: the code differs", "recoveries": "stopped: it doesn't get on"}
 """Kinds of waits for which nothing comes but other code or a person's `resume`, each as it is shown to people."""
 
+TOLD: Final = "told"
+"""The code of the note that says that people were told that the run waits."""
+
 STEP_TYPES: Final = frozenset({"step.started", "step.completed", "step.failed"})
 
 
@@ -56,12 +59,11 @@ class Status:
 
     `*_seq` point at the events that hold the values. `stuck` counts recoveries since progress, which is a call or a
     step that ended. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the run has
-    stopped under since, oldest first. `why` is in words why it
-    waits, or what its owner met that released it. Of a run that was purged `was` is the status before, and `why` is for
-    what reason.
+    stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it. `told`:
+    people were told that it waits. Of a run that was purged `was` is the status before, and `why` is for what reason.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     status: str = "new"
     kind: str = ""
@@ -84,6 +86,7 @@ class Status:
     proven_code: str | None = None
     stopped_codes: list[str] = field(default_factory=list[str])
     woken: bool = False
+    told: bool = False
     due_at: str | None = None
     cancel: str | None = None
     queued_at: str | None = None
@@ -154,7 +157,7 @@ class Status:
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
         """Note what the run waits for, and that it has no owner; to have come here is progress, unless it stands."""
         self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
-        self.woken, self.why = False, event.why
+        self.woken, self.told, self.why = False, False, event.why
         if not self.stands:
             self.stuck = 0
         elif self.stands == "code":
@@ -163,6 +166,10 @@ class Status:
 
     def _waits_no_more(self) -> None:
         self.waits, self.woken, self.why, self.due_at = [], False, None, None
+
+    def on_note(self, _: RecordedEvent, event: e.NoteAdded) -> None:
+        """Note that people were told what the run waits for."""
+        self.told = self.told or (event.code == TOLD and self.status == "waiting")
 
     def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
         """End a round, and note when the next one is due."""
@@ -225,6 +232,7 @@ HANDLERS: Final[Mapping[type[Event], Handler]] = {
     e.RunCancelled: Status.on_cancelled,
     e.RunCancelRequested: Status.on_cancel_requested,
     e.RunPurged: Status.on_purged,
+    e.NoteAdded: Status.on_note,
     e.ModelCompleted: Status.on_call_ended,
     e.ModelFailed: Status.on_call_ended,
     e.ToolCompleted: Status.on_call_ended,

@@ -282,7 +282,7 @@ def shown(args: dict[str, Any]) -> Any:
 
 def look(journal: AsyncJournal, run_id: str, world: World, stop: BaseException | None) -> End:
     """What is to be seen from outside."""
-    state, line = journal.state(run_id), Lineage(journal.ownership, run_id, lambda _: None, lambda _: None)
+    state, line = journal.state(run_id), Lineage(journal.ownership, run_id, lambda _: None)
     last = [record.event for record in journal.events(run_id)][-1]
     output = last.output if isinstance(last, e.RunCompleted) else getattr(last, "error", None)
     if isinstance(output, dict):

@@ -140,7 +140,7 @@ TWINS: Final = (
         "each and each[1] != digest",
     ),
     Mutant("a key in flight isn't looked at", "known", "entry.busy.get(call_id),", ""),
-    Mutant("a question has the name of a step", "Context._ask", 'f"ask {action}"', "action"),
+    Mutant("a question has the name of a step", "Context._ask", "question.what", "question.action"),
     # What a recorded call gives back.
     Mutant(
         "a recorded failure is not told again",
@@ -473,8 +473,8 @@ TWINS: Final = (
     ),
     Mutant(
         "a question with a clock is asked for ever",
-        "Caller.ask",
-        'yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)',
+        "Asker.ask_all",
+        'yield from self.order.nothing_left_out(entry, f"{question.what} was asked anew", key, calls=False)',
         "pass",
     ),
     Mutant(
@@ -616,6 +616,17 @@ TWINS: Final = (
         "_owner_may",
         '(kind == "step.started" or (cancel == "now" and kind in CALL_STARTS))',
         'kind == "step.started"',
+    ),
+    Mutant("an answer comes after its time", "_check_in_time", 'over and event.decision != "expired"', "False"),
+    Mutant("a time is over before it is", "_check_in_time", 'event.decision == "expired" and not over', "False"),
+    Mutant("a time that is over wakes nobody", "Caller._due", "min(filter(None, times), default=None)", "None"),
+    Mutant("a question's time is never over", "Asker._answered", "known.expires_at <= timestamp(now)", "False"),
+    Mutant("nobody's answer is always a no", "Asker._outcome", "not (yes or by_default)", "not yes"),
+    Mutant(
+        "several questions are asked one by one",
+        "Asker.ask_all",
+        'yield from self.caller.wait(entry, [{"kind": "approval", "id": key} for key in open_], *new)',
+        'yield from self.caller.wait(entry, [{"kind": "approval", "id": keys[0]}], new[0])',
     ),
     Mutant("an answer is taken twice", "_check_facts", "not facts.question_open(event.approval_id)", "False"),
     Mutant("a word before the wait is slept through", "_WAKING", '"run.waiting",', ""),
@@ -778,15 +789,20 @@ OURS: Final = (
     ),
     Mutant("seconds since 1970 are no clock", "Clocks.shape", NUMBER, "value"),
     Mutant("each number of a request is a clock", "Clocks.shape", NUMBER, "0"),
-    Mutant("a question has the key of a tool", "Caller.ask", 'f"ask {action}"', "action"),
+    Mutant(
+        "a question has the key of a tool",
+        "Asker._key",
+        "self.caller.free_id(entry, question.what, question.args)",
+        "self.caller.free_id(entry, question.action, question.args)",
+    ),
     Mutant(
         "an asyncio question has the name of a step",
         "Context._ask",
-        'f"ask {action}"',
-        f'(action if {ON_A_LOOP} else f"ask {{action}}")',
+        "question.what",
+        f"(question.action if {ON_A_LOOP} else question.what)",
         GAPS,
     ),
-    Mutant("a no is a yes", "Caller._answer", 'answer.decision not in ("approved", "edited")', "False"),
+    Mutant("a no is a yes", "Asker._outcome", "not (yes or by_default)", "False"),
     Mutant(
         "a result that can't be stored is told of nowhere",
         "ToolTarget.completed",
@@ -858,7 +874,7 @@ OURS: Final = (
     ),
     Mutant("a check lets another call pass", "Watcher._live", "shown.end is None", "True", CHECK),
     Mutant("a no lost its note", "step_failure", 'error.get("note", "")', '""'),
-    Mutant("edited arguments are dropped", "Caller._answer", "args if edited is None else edited", "args"),
+    Mutant("edited arguments are dropped", "Asker._outcome", "args if edited is None else edited", "args"),
     Mutant(
         "a word about an unknown outcome in a failed call is lost",
         "call_failure",
@@ -1107,7 +1123,7 @@ OURS: Final = (
     Mutant(
         "a waiting run is run before anything has come",
         "Runner.claim",
-        "state.status.woken or head.cancel_requested",
+        "state.status.woken or due or head.cancel_requested",
         "True",
     ),
     Mutant("a cancel is beaten by a resume", "Runner.claim", "if head.cancel_requested:", "if False:"),
@@ -1930,4 +1946,20 @@ CHILDREN: Final = (
            "children"),
 )  # fmt: skip
 
-MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + CHILDREN
+MEDIA: Final = (
+    Mutant("a body doesn't say which bytes it refers to", "draft", "MARK in text", "False", "media"),
+    Mutant(
+        "bytes are told by a look, not by their reference",
+        "opened",
+        'ref.get("private")',
+        "body[:1] == b'\\0'",
+        "media",
+    ),
+    Mutant("bytes are believed", "opened", "hashlib.sha256(body).hexdigest() != digest", "False", "media"),
+    Mutant("what looks alike is a reference", "is_reference", "checked(value)", "pass", "media"),
+    Mutant("bytes are read as JSON", "filled_record", "f.name != record.event.RAW", "True", "media"),
+    Mutant("a purge sees no references", "may_name", """b'"names"' in body""", "False", "media"),
+    Mutant("an audit sees no references", "_Pass._check_blobs", "blob_names.names(body)", "()", "media"),
+)
+
+MUTANTS: Final = TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + CHILDREN

@@ -23,17 +23,18 @@ import hostile
 import pytest
 from click.testing import CliRunner
 
-from runjournal import Mistake, RunWaiting, StepFailed
+from runjournal import Mistake, RunWaiting, StepFailed, by_command
 from runjournal.cli.app import cli
 from runjournal.engine.failures import KindDiffers, NotAChild
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import limits, sqlite
 from runjournal.log.base import Event
-from runjournal.log.clock import SystemClock
+from runjournal.log.clock import FakeClock, SystemClock
 from runjournal.log.errors import (
     InvalidArgument,
     JournalError,
+    MissingBlob,
     NotAllowed,
     NotNewest,
     Purged,
@@ -46,6 +47,7 @@ from runjournal.log.errors import (
     Unstorable,
     WrongExpectation,
 )
+from runjournal.log.memory import MemoryStore
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.testing import World, crash_points
 
@@ -701,6 +703,13 @@ def test_what_is_alike_stays_apart(value, journal):
          ("how: expected one or both of kill, interrupt", "'power cut'")),
         ("B118", lambda _: crash_points(lambda run: 1, at=99), InvalidArgument, ("there are 6 boundaries", "got 99")),
         ("B119", lambda _: World("/"), InvalidArgument, ("/ is a folder", "name one in it")),
+        ("B140", lambda j: j.attach("r", "text", "text/plain"), InvalidArgument, ("expected bytes, got str",)),
+        ("B141", lambda j: j.attach("r", b"x", "png"), InvalidArgument, ("media_type: ", "such as image/png")),
+        ("B142", lambda j: j.read_blob({"$blob": "0" * 64}), InvalidArgument, ("the reference: bytes is missing",)),
+        ("B143", lambda j: j.read_blob({"$blob": "0" * 64, "bytes": 1, "media_type": "image/png"}), MissingBlob,
+         ("0" * 64, "restore it from a backup")),
+        ("B144", lambda j: j.attach("r", bytes(limits.blob_bytes_max + 1), "image/png"), TooLarge,
+         ("268435457 bytes", "blob_bytes_max = 268435456")),
     ],
 )  # fmt: skip
 def test_call(row, call, kind, says, journal):
@@ -797,6 +806,113 @@ def test_b183_a_budget_over_what_is_left():
     """The child isn't begun."""
     with pytest.raises(StepFailed, match=r"a child wants 2 usd, and the budget of the run has 1 left"):
         spawning(agent=kid, budget={"usd": "2"})
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"choices": []}, "choices is a list of different texts, got []"),
+        ({"choices": "card"}, "choices is a list of different texts, got 'card'"),
+        ({"choices": ["a", "a"]}, "choices is a list of different texts"),
+        ({"choices": ["a"], "args": {"choice": 1}}, "what is chosen comes back as 'choice'"),
+        ({"choices": ["a"], "expires_in": 1, "default": "b"}, "default is one of the choices, got 'b'"),
+        ({"default": {"cents": 1}}, "give expires_in=, too"),
+        ({"expires_in": 0}, "expires_in is a time in seconds, more than none, got 0"),
+        ({"expires_in": float("inf")}, "expires_in is a time in seconds, more than none, got inf"),
+        ({"expires_in": "1 h"}, "expires_in is a time in seconds, more than none, got '1 h'"),
+        ({"expires_in": 1, "default": "card"}, "default is args by name"),
+        ({"expires_in": 1, "default": {}}, "the default: cents isn't there"),
+        ({"schema": {"euros": {}}}, "schema has a rule for 'euros', which isn't asked about: cents"),
+        ({"schema": {"cents": {"exactly": 5}}}, "cents has 'exactly'; it may have type, enum"),
+        ({"schema": {"cents": {"type": "int"}}}, "cents: type 'int' is none of string"),
+        ({"schema": {"cents": {"enum": []}}}, "cents: enum is a list of what is allowed, got []"),
+        ({"schema": {"cents": {"minimum": "1"}}}, "cents: minimum is a number, got '1'"),
+        ({"schema": {"cents": {"items": 1}}}, "the rule of cents[] is a dict"),
+        ({"schema": {"cents": {"maximum": 4}}}, "doesn't fit its own schema: cents: expected at most 4, got 5"),
+        ({"risk": ""}, "a risk"),
+        ({"when": 1}, "ask 'pay': when: expected args, reason, risk"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_b160_a_question_that_cannot_be_asked(how, says):
+    """It is a mistake in the code, which says what was expected and ends nothing; nobody is asked."""
+
+    def agent(run):
+        return run.ask("pay", **{"args": {"cents": 5}, **how})
+
+    def all_agent(run):
+        with run.step("a"):
+            return run.ask_all([{"action": "pay", "args": {"cents": 5}, **how}])
+
+    for place, each in enumerate([agent, all_agent]):
+        with Journal.open("memory:") as journal, pytest.raises(InvalidArgument) as caught:
+            journal.run(each, run_id="r")
+        assert says in str(caught.value), place
+
+
+@pytest.mark.parametrize(
+    ("args", "choice", "says"),
+    [
+        (None, None, "choice: none was given; expected one of 'card', 'bank'"),
+        (None, "cash", "choice: got 'cash'; expected one of 'card', 'bank'"),
+        ({"cents": 6}, "card", "args: cents: expected at most 5, got 6"),
+    ],
+)
+def test_b161_an_answer_that_does_not_fit(args, choice, says):
+    """It is refused before it wakes the run, and says what the person could answer."""
+
+    def agent(run):
+        return run.ask("pay", args={"cents": 5}, choices=["card", "bank"], schema={"cents": {"maximum": 5}})
+
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(agent, run_id="r")
+        question, before = waiting.value.waits[0]["id"], journal.head("r")
+        with pytest.raises(InvalidArgument) as caught:
+            journal.approve("r", question, args, choice=choice)
+        assert says in str(caught.value)
+        assert before == journal.head("r")
+
+
+def test_b161_a_choice_where_there_are_none():
+    """A question without choices takes none."""
+    with Journal.open("memory:") as journal:
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(lambda run: run.ask("pay"), run_id="r")
+        with pytest.raises(InvalidArgument, match="'card', and this question has no choices: leave it out"):
+            journal.approve("r", waiting.value.waits[0]["id"], choice="card")
+
+
+def test_b162_an_answer_after_its_time():
+    """Who answers too late is told until when it could be answered."""
+    clock = FakeClock()
+    with Journal(MemoryStore(clock=clock)) as journal:
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(lambda run: run.ask("pay", expires_in=60), run_id="r")
+        asked = waiting.value.waits[0]
+        clock.elapsed_s += 60
+        with pytest.raises(NotAllowed, match=f"could be answered until {asked['expires_at']}"):
+            journal.approve("r", asked["id"])
+
+
+def hooked(hooks: Any) -> Journal:
+    return Journal.open("memory:", on_waiting=hooks)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: hooked(print), "expected a list of functions, got one: put it in [ ]"),
+        (lambda: hooked(["ls"]), "expected functions of a Waiting, got 'ls'"),
+        (by_command, "expected a command and its arguments, each a text, got ()"),
+        (lambda: by_command("ls", 5), "each a text, got ('ls', 5)"),  # type: ignore[arg-type]
+    ],
+)
+def test_b163_a_hook_that_is_none(make, says):
+    """It is refused when the journal is opened, and not when a run waits at night."""
+    with pytest.raises(InvalidArgument) as caught:
+        make()
+    assert says in str(caught.value)
 
 
 # --- the table -----------------------------------------------------------------------------------------------------

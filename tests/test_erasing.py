@@ -32,7 +32,7 @@ from runjournal.log.chain import GENESIS
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, MissingExtra, NotAllowed, RunNotFound
 from runjournal.log.hiding import hide
-from runjournal.log.limits import inline_value_bytes_max
+from runjournal.log.limits import inline_value_bytes_max, name_chars_max
 from runjournal.log.private_fields import ERASED_TEXT
 from runjournal.log.private_values import _places, no_key
 from runjournal.looking.audit import audit_store
@@ -88,6 +88,7 @@ PUBLIC = {
     "cost.recorded": "amount currency source call_id model usage",
     "cost.repriced": "amount currency source call_id",
     "note.added": "code call_id",
+    "blob.attached": "media_type bytes",
 }
 """What is never private, by type: names, keys, kinds, ids, times, numbers. A new field has to be decided about."""
 
@@ -112,6 +113,8 @@ class Marks:
                     object_only = type(holder[key]) is dict and key not in event.BLOBS
                     marked = {"mark": self.mark()} if object_only or key == "request" else self.mark()
                     holder[key] = {"rest": marked} if key == "request" else marked
+                    if event.RAW:  # bytes, and a name, which has a bound
+                        holder[key] = str(marked).encode() if key == event.RAW else str(marked)[:name_chars_max]
         return event_of(type(event), data)
 
 

@@ -154,6 +154,12 @@ def elsewhere(journal: Journal) -> None:
     typed(path, "import", "jsonl", export)
 
 
+def overdue(journal: Journal) -> None:
+    over = "2026-01-01T00:00:00.000000Z"
+    question = e.ApprovalRequested("q1", "refund", "", args={"cents": 500}, expires_at=over)
+    holding(question, e.RunWaiting([{"kind": "approval", "id": "q1"}], over))(journal)
+
+
 WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
     "queued": (queued, "it is queued, and nobody runs it"),
     "mistake": (
@@ -205,6 +211,7 @@ WAYS: dict[str, tuple[Callable[[Journal], None], str]] = {
         holding(e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why="4 recoveries")),
         "stopped: it doesn't get on: 4 recoveries",
     ),
+    "overdue": (overdue, "the time of what it waited for was over at 2026-01-01T00:00:00.000000Z, and nobody runs it"),
     "signal": (holding(e.RunWaiting([{"kind": "signal", "id": "paid"}])), "it waits for the signal 'paid'"),
     "child": (holding(e.RunWaiting([{"kind": "child", "id": R}])), f"it waits for run {R}"),
     "waiting": (holding(e.RunWaiting([{"kind": "timer", "id": "t"}])), "it waits for timer t"),

@@ -2,7 +2,8 @@
 
 What a recorded call returns is its *history* first: the ends that the agent was told in this attempt of the step,
 each once, in the order of the log (engine.md H1). When that is used up, *knowledge* counts, the first line that fits of
-the table of engine.md H3. Which call it is: engine.md C1 to C9. When a run waits: engine.md W1, W2.
+the table of engine.md H3. Which call it is: engine.md C1 to C9. When a run waits: engine.md W1, W2; the questions to
+people are in `asking.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, Final, NoReturn
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json
-from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import left_out_wait_s
 from runjournal.log.policies import REPEATABLE
 from runjournal.projections.calls import Call
@@ -443,17 +443,27 @@ class Caller:
 
     # Waiting for a word.
 
-    def wait_for(self, entry: Entry, call_id: str, kind: str) -> Verb[None]:
-        """Let the run wait, once nothing else can go on: no call is in flight, and nobody was just told something."""
+    def wait_for(self, entry: Entry, call_id: str, kind: str, bound_s: float | None = None) -> Verb[None]:
+        """Let the run wait, once nothing else can go on: no call is in flight, and nobody was just told something.
+
+        Return if what it waits for has come, or if `bound_s` passed while something else went on.
+        """
         core, about = self.core, {"kind": kind, "id": call_id}
         entry.questions.append(call_id)
         core.driver.settle()
         try:
-            yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), None)
-            if not core.state.answered(about):
+            came = yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), bound_s)
+            if came and not core.state.answered(about):
                 yield from self.wait(entry, self.open_waits(entry))
         finally:
             entry.questions.remove(call_id)
+
+    def _due(self, waits: list[dict[str, str]], before: Sequence[Event]) -> str | None:
+        """Return when a wait is over though nothing has come: when the time of its first question is."""
+        known = self.core.state.approvals.known
+        times = [known[wait["id"]].expires_at for wait in waits if wait["id"] in known]
+        times += [event.expires_at for event in before if isinstance(event, e.ApprovalRequested)]
+        return min(filter(None, times), default=None)
 
     def open_waits(self, entry: Entry) -> list[dict[str, str]]:
         """Return all that the step waits for: unanswered questions, and children."""
@@ -466,47 +476,9 @@ class Caller:
         return {"kind": "approval" if key in self.core.state.approvals.known else "question", "id": key}
 
     def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
-        """Record the wait, and only then tell people. The lease goes back, the step stays open."""
-        yield from self.core.append(*before, e.RunWaiting(waits))
-        if told := [wait for wait in waits if wait["kind"] != "child"]:  # people were told by the child itself
-            self.core.lineage.notify(told)
+        """Record the wait; people are told behind it. The lease goes back, the step stays open."""
+        yield from self.core.append(*before, e.RunWaiting(waits, self._due(waits, before)))
         self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
-
-    def ask(self, action: str, args: dict[str, Json], reason: str = "") -> Verb[dict[str, Json]]:
-        """Ask a person; return the approved args. Raises Rejected."""
-        entry, core, what = self.entry(), self.core, f"ask {action}"
-        if not action:
-            raise InvalidArgument("ask: what is asked for has an empty name")
-        f.check_name(what, "a question")
-        call_id = self.free_id(entry, what, args)
-        entry.busy[call_id] = what, ""
-        known = core.state.approvals.known
-        entry.asks[call_id] += 1  # before anything else: what waits for it to be asked for may be what it waits for
-        if call_id not in known:
-            entry.unrecorded[what] = args, 0
-            yield from self.order.nothing_left_out(entry, f"{what} was asked anew", call_id, calls=False)
-        entry.asked.add(call_id)
-        core.driver.settle()
-        if call_id not in known:
-            request = e.ApprovalRequested(call_id, action, reason, args=args)
-            if core.driver.alone() and not entry.flights:
-                yield from self.wait(entry, [{"kind": "approval", "id": call_id}], request)
-            yield from core.append(request)
-        if core.state.approvals.known[call_id].decision is None:
-            yield from self.wait_for(entry, call_id, "approval")
-        if (word := entry.word(call_id)) is not None:
-            yield from self.order.turn(entry, word, call_id)
-            self.order.tell(entry, word)
-        return self._answer(call_id, args)
-
-    def _answer(self, call_id: str, args: dict[str, Json]) -> dict[str, Json]:
-        answer = self.core.state.approvals.known[call_id]
-        event = self.core.lineage.event_at(answer.answered_seq or 0)
-        edited, note = (event.args, event.note) if isinstance(event, e.ApprovalResolved) else (None, None)
-        if answer.decision not in ("approved", "edited"):
-            raise f.Rejected(f"{answer.decision}: {note}" if note else str(answer.decision), note or "")
-        used: dict[str, Json] = copied(args if edited is None else edited)
-        return used
 
 
 _NOBODY: Final = Call("", "", "\0")

@@ -20,25 +20,27 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from runjournal.log import events as e
 from runjournal.log import failpoint
 from runjournal.log.base import Event, Json
-from runjournal.log.codec import plain, tellable
+from runjournal.log.codec import plain
 from runjournal.projections.costs import Costs
 from runjournal.projections.plan import Task
 from runjournal.projections.transcript import Message
 
 from . import failures as f
+from .asking import Asker, AskOptions, Wording, worded
 from .block import Asked, CallHere, StepBlock
 from .callees import ModelOptions, ModelTarget, Target, ToolTarget
 from .children import ChildOptions, asked_child
 from .commands import Verb
 from .core import Core
+from .media import RunMedia
 from .parts import RunParts
 from .requests import copied
-from .tools import Tool, looking
+from .tools import IN_TOOL, Tool, looking
 
 T = TypeVar("T")
 
@@ -168,7 +170,7 @@ class TurnVerbs(NamedTuple):
     write: Callable[..., None]
     step: Callable[[str], AbstractAsyncContextManager[StepBlock]]
     model: Callable[[str, Json, Callable[[Json], Any], ModelOptions], Awaitable[Json]]
-    ask: Callable[[str, Mapping[str, Json]], Awaitable[dict[str, Json]]]
+    ask: Callable[[str, Mapping[str, Json], AskOptions], Awaitable[dict[str, Json]]]
     call: Callable[[Tool[..., Any], Mapping[str, Json], str], Awaitable[Json]]
     together: Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
 
@@ -182,6 +184,7 @@ class Context:
         self._core = parts.core
         self._steps = parts.steps
         self._caller = parts.caller
+        self._asker = Asker(parts.caller)
         self._memory = MemoryView(parts)
 
     @property
@@ -213,6 +216,30 @@ class Context:
         """Append to the transcript: role is system, user, assistant or tool."""
         content, raw = f.written("run.message", content), f.written("run.message, raw,", raw)
         self._parts.note(e.MessageAppended(role, content, message_id, raw=raw))
+
+    def attach(self, data: bytes, media_type: str, name: str | None = None) -> dict[str, Json]:
+        """Bring bytes into the run: a screenshot, a PDF, audio; return the reference to them, a plain JSON object.
+
+        {"$blob", "bytes", "media_type", "name"} may stand anywhere: in a message, in arguments and results, in memory,
+        in the run's output. `read_blob` returns the bytes. The same bytes are stored once, and in a private run
+        encrypted. It may be called anywhere in the agent, and in its tools and models' calls, too, where the function
+        `runjournal.attach` is the same without the run. Raises InvalidArgument; TooLarge over blob_bytes_max.
+        """
+        return self._media.attach(data, media_type, name)
+
+    def read_blob(self, ref: Json) -> bytes:
+        """Return the bytes that a reference leads to, verified by its SHA-256; allowed wherever `attach` is.
+
+        Raises InvalidArgument for what is no reference, MissingBlob, ChangedBlob, and NotAllowed for bytes of a run
+        that was erased.
+        """
+        return self._media.read(ref)
+
+    @property
+    def _media(self) -> RunMedia:
+        if IN_TOOL.get() is not self._core:
+            self._core.alive()
+        return self._core.media
 
     def pin_prompt(self, **layers: str) -> str:
         """Pin the system prompt, layer by layer, in this order; return its text. A no-op if it is pinned already.
@@ -343,22 +370,15 @@ class Context:
         asked = self._core.locked(lambda: self._parts.requests.asked(name, request, now))
         return self._caller.call(target, {"request": asked})
 
-    async def _ask(
-        self, action: str, key: str | int | None, reason: str, args: Mapping[str, Json] | None
-    ) -> dict[str, Json]:
-        """Ask a question; outside a step it is a step of its own. Raises WrongArgument for args without names."""
-        if args is not None and not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers aren't all typed
-            raise f.WrongArgument(
-                f"ask {action!r}: args is what is asked, by name: expected a dict, got {type(args).__name__}"
-            )
-        stored: dict[str, Json] = plain(dict(args or {}))
+    async def _ask(self, key: str | int | None, question: Wording) -> dict[str, Json]:
+        """Ask a question; outside a step it is a step of its own."""
 
         async def answer() -> dict[str, Json]:
-            return await self._core.drive(self._caller.ask(action, stored, tellable(reason)))
+            return await self._core.drive(self._asker.ask(question))
 
         if self._steps.inside:
             return await answer()
-        given: dict[str, Json] = await self._do(f"ask {action}", key, answer)
+        given: dict[str, Json] = await self._do(question.what, key, answer)
         return given
 
     # Children.
@@ -366,6 +386,14 @@ class Context:
     def _spawn(self, agent: Callable[..., Any], input: Json, how: ChildOptions) -> Verb[str]:
         """Begin a child. Raises WrongArgument for what can't be one."""
         return self._parts.children.spawn(agent, asked_child(agent, input, how, awaits=self._core.driver.awaits))
+
+    def _ask_all(self, questions: Sequence[Mapping[str, Any]]) -> Verb[list[dict[str, Json] | f.Rejected]]:
+        """Ask several questions at once, each the keyword arguments of `ask`. Raises WrongArgument."""
+        self._caller.entry()
+        asked = [dict(each) for each in questions]
+        return self._asker.ask_all(
+            [worded(each.pop("action", ""), each.pop("args", None), cast("AskOptions", each)) for each in asked]
+        )
 
     # The loop of an agent.
 
@@ -386,8 +414,8 @@ class Context:
             target.into, target.provider_call_id = None, provider_call_id
             return await core.drive(self._caller.call(target, bound, own_key))
 
-        async def ask(action: str, args: Mapping[str, Json]) -> dict[str, Json]:
-            return await self._ask(action, None, "", args)
+        async def ask(action: str, args: Mapping[str, Json], how: AskOptions) -> dict[str, Json]:
+            return await self._ask(None, worded(action, args, how))
 
         return TurnVerbs(
             core, self.input, self._parts.messages, self.message, step, model, ask, use, core.driver.together

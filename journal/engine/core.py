@@ -29,6 +29,7 @@ from .budget import exceeded
 from .commands import Append, Command, Invoke, Until, Verb
 from .driver import Driver
 from .lineage import Lineage
+from .media import RunMedia
 from .tools import IN_TOOL, USES_RUN
 
 T = TypeVar("T")
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 class Core:
     """The core of a run: one call of an agent in one process, which owns the run with this epoch."""
+
+    media: RunMedia
+    """The bytes of the run."""
 
     def __init__(self, lineage: Lineage, epoch: int, driver: Driver) -> None:
         self.lineage = lineage

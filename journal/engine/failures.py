@@ -212,7 +212,7 @@ class NotAChild(Mistake):
 
 
 class NotInRun(Mistake):
-    """A tool was called outside any run, or in a thread without its context: use `run.thread`, or `tool.fn`."""
+    """A tool or `attach` was called outside any run, or in a thread without its context: `run.thread`, `tool.fn`."""
 
     code = "not_in_run"
 

@@ -65,7 +65,7 @@ class RunSource(Protocol):
 class Lineage:
     """The line of a run that this process owns.
 
-    `check_lease` raises Fenced if the time of the lease is over; `notify` tells people what the run waits for.
+    `check_lease` raises Fenced if the time of the lease is over.
     """
 
     def __init__(
@@ -73,12 +73,10 @@ class Lineage:
         source: RunSource,
         run_id: str,
         check_lease: Callable[[int], None],
-        notify: Callable[[list[dict[str, str]]], None],
     ) -> None:
         self.run_id = run_id
         self.clock = source.clock
         self.check_lease = check_lease
-        self.notify = notify
         self._source = source
         self._process = source.process
         self._store = source.store

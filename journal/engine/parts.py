@@ -16,6 +16,7 @@ from .children import ChildCalls, Nursery
 from .commands import Verb
 from .core import Core
 from .driver import finished
+from .media import RunMedia
 from .requests import AskedRequests
 
 T = TypeVar("T")
@@ -72,8 +73,9 @@ class ReadMessages:
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
-    def __init__(self, caller: Caller, nursery: Nursery, *, store_requests: bool = True) -> None:
+    def __init__(self, caller: Caller, media: RunMedia, nursery: Nursery, *, store_requests: bool = True) -> None:
         self.core = caller.core
+        self.core.media = media
         self.steps = caller.steps
         self.caller = caller
         self.children = ChildCalls(caller, nursery)

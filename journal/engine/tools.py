@@ -100,8 +100,8 @@ async def _marked(core: object, body: Awaitable[Any]) -> Any:
 
 USES_RUN: Final = (
     "a tool, and a function that the run calls by itself (reconcile, check, into, usage, cost, key), may read the run "
-    "that called it, nothing else: give it what it needs as arguments, call other tools and write what it returns in "
-    "the step that calls it; the plain function of a tool is its `fn`"
+    "that called it and attach bytes to it, nothing else: give it what it needs as arguments, call other tools and "
+    "write what it returns in the step that calls it; the plain function of a tool is its `fn`"
 )
 
 

@@ -40,8 +40,14 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
         return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", [shell.command("resume", run_id, db=db)])
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
     if question is not None:
-        what = f"a yes or no to {shell.asked(repr(question.action), wait.get('args'))}"
-        return Awaited(kind, key, what, shell.answers(run_id, key, db=db))
+        choices: list[str] = list(wait.get("choices") or ())
+        answer = f"one of {', '.join(choices)}, or a no," if choices else "a yes or no"
+        what = f"{answer} to {shell.asked(repr(question.action), wait.get('args'))}"
+        if question.risk:
+            what += f", risk {question.risk}"
+        if question.expires_at:
+            what += f", until {question.expires_at}"
+        return Awaited(kind, key, what, shell.answers(run_id, key, choices, db=db))
     if call is not None:
         what = f"whether {shell.asked(call.tool, wait.get('args'))} happened, sent {call.started_at}"
         return Awaited(kind, key, what, shell.resolutions(run_id, key, db=db), MENDS)

@@ -10,7 +10,8 @@ first event of its run:
     {"run_id":"…","seq":1,"type":"run.queued","hash":"<sha256>","body":"<the exact bytes, as text>"}
     {"end":{"events":1,"blobs":1}}
 
-`body64` stands for `body` where the bytes aren't UTF-8. A blob that is missing is `{"blob":"…","missing":true}`. A
+A blob comes also where a reference to bytes in the event's values leads to it. `body64` stands for `body` where the
+bytes aren't UTF-8, or hold control characters. A blob that is missing is `{"blob":"…","missing":true}`. A
 private run that was erased has no key, and what it opened reads as erased.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
@@ -304,10 +306,16 @@ def _dump(record: dict[str, Any]) -> bytes:
 
 
 def _body(body: bytes) -> dict[str, str]:
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body64": base64.b64encode(body).decode()}
+    if not _CONTROL.search(body):
+        try:
+            return {"body": body.decode()}
+        except UnicodeDecodeError:
+            pass
+    return {"body64": base64.b64encode(body).decode()}
+
+
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
+"""In JSON each takes six characters, and no JSON that is stored has one: only bytes that were attached do."""
 
 
 def _bytes(record: dict[str, Any]) -> bytes:

@@ -48,6 +48,10 @@ class Facts(Protocol):
         """Return whether this question was asked and has no answer yet."""
         ...
 
+    def question_expires(self, approval_id: str) -> str | None:
+        """Return until when this question may be answered, as UTC text; None: at any time."""
+        ...
+
     def goes_on(self, role: str, message_id: str) -> bool:
         """Return whether the last message of this role has this id, so that another one with it would continue it."""
         ...
@@ -97,7 +101,7 @@ NEEDS_FACTS: Final = (
 )
 """Types that can't be judged by the head alone, or may wake the run."""
 
-_ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added"})
+_ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added", "blob.attached"})
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )
@@ -330,6 +334,16 @@ def _check_word(head: Head, event: e.ToolResolved, call: CallFacts | None) -> No
         )
 
 
+def _check_in_time(head: Head, event: e.ApprovalResolved, expires_at: str | None, scene: Scene) -> None:
+    """Check that people answer before a question's time is over, and that nobody says before that it is over."""
+    over = expires_at is not None and expires_at <= scene.now()
+    if over and event.decision != "expired":
+        raise NotAllowed(f"run {head.run_id}: question {event.approval_id} could be answered until {expires_at}")
+    if event.decision == "expired" and not over:
+        until = f"until {expires_at}" if expires_at else "at any time"
+        raise NotAllowed(f"run {head.run_id}: question {event.approval_id} hasn't expired: it may be answered {until}")
+
+
 def _check_recorded_start(head: Head, event: Event, scene: Scene) -> None:
     """Check the start of a call that happens elsewhere: one that is open there starts again only as a later attempt."""
     if isinstance(event, e.ModelStarted | e.ToolStarted):
@@ -381,5 +395,6 @@ def _check_facts(head: Head, event: Event, scene: Scene) -> None:
         case e.ApprovalResolved():
             if not facts.question_open(event.approval_id):
                 raise NotAllowed(f"run {head.run_id}: question {event.approval_id} isn't open; the first answer counts")
+            _check_in_time(head, event, facts.question_expires(event.approval_id), scene)
         case _:
             pass

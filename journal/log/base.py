@@ -38,7 +38,8 @@ class Event:
     A subclass is a frozen dataclass of JSON values. `VERSION` is that of its data; `BLOBS` names the fields that may
     be kept out of line, which no fold reads. `PRIVATE` names what is private in a private run, each a path with `*` for
     every item: `args`, `error.message`, `tasks.*.title`.
-    `DURABLE`: the commit waits for the disk; for types of the user's own.
+    `DURABLE`: the commit waits for the disk; for types of the user's own. `RAW`: the one of `BLOBS` that holds bytes
+    as they are, no JSON; of the package's own type for that.
     """
 
     TYPE: ClassVar[str] = ""
@@ -46,6 +47,7 @@ class Event:
     BLOBS: ClassVar[frozenset[str]] = frozenset()
     DURABLE: ClassVar[bool] = True
     PRIVATE: ClassVar[tuple[str, ...]] = ()
+    RAW: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,29 @@ _ESCAPE: Final = b"\\u"
 
 def may_name(body: bytes) -> bool:
     """Return whether an event may name a value that is held out of line; most events don't, and aren't parsed."""
-    return b'"ext"' in body or _ESCAPE in body
+    return b'"ext"' in body or b'"names"' in body or _ESCAPE in body
 
 
 def references(body: bytes) -> set[str]:
-    """Return the digests of the values that an event refers to; none of one that can't be read."""
-    ext = _envelope(body).get("ext") if may_name(body) else None
+    """Return the digests of the values and bytes that an event refers to; none of one that can't be read."""
+    if not may_name(body):
+        return set()
+    envelope = _envelope(body)
+    ext = envelope.get("ext")
     values = cast("dict[str, Any]", ext).values() if isinstance(ext, dict) else ()
     digests = (cast("dict[str, Any]", ref).get("sha256") for ref in values if isinstance(ref, dict))
-    return {digest for digest in digests if isinstance(digest, str)}
+    return {digest for digest in digests if isinstance(digest, str)} | _names(envelope)
+
+
+def names(body: bytes) -> set[str]:
+    """Return the digests of the bytes that references in an event's values lead to."""
+    return _names(_envelope(body)) if b'"names"' in body or _ESCAPE in body else set()
+
+
+def _names(envelope: dict[str, Any]) -> set[str]:
+    found = envelope.get("names")
+    items = cast("list[object]", found) if isinstance(found, list) else []
+    return {each for each in items if isinstance(each, str)}
 
 
 def digests(body: bytes) -> set[str]:

@@ -2,7 +2,8 @@
 
 A body is one JSON object, its keys in this order, the optional ones only when used:
 
-    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"ext":{…},"private":{…},"data":{…}}
+    {"v":1,"at":"2026-11-29T13:28:05.123456Z","by":"worker-7","epoch":3,"step":4,"ext":{…},"names":["…"],
+     "private":{…},"data":{…}}
 
 The round-trip rule: a value is stored only if it comes back equal, type for type and key after key. Nothing stored is
 ever imported, evaluated or unpickled.
@@ -49,8 +50,9 @@ from .limits import (
     name_chars_max,
     run_id_chars_max,
 )
+from .media import MARK, named_in
 from .private_values import Keys, put_back
-from .shapes import DIGEST, Whole
+from .shapes import DIGEST, Whole, refuse
 
 T = TypeVar("T", bound="str | None")
 
@@ -69,7 +71,7 @@ class Draft(NamedTuple):
 
     `at` is UTC text with microseconds, `step` the index of the step that it belongs to, or None. `data` is its JSON,
     `ext` the fields that went to blobs, `blobs` their bytes by digest. `private` is what was taken out of both,
-    encrypted (`hiding.hide`).
+    encrypted (`hiding.hide`). `names` are the digests of the references to bytes in its values (`media.py`).
     """
 
     event: Event
@@ -81,6 +83,7 @@ class Draft(NamedTuple):
     ext: bytes = b""
     blobs: tuple[tuple[str, bytes], ...] = ()
     private: bytes = b""
+    names: bytes = b""
 
 
 @lru_cache(maxsize=1024)
@@ -234,7 +237,13 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
             _check_ref(name, value)
             ext[name] = {"sha256": value.sha256, "bytes": value.bytes}
             del data[name]
+        elif name == event.RAW:
+            raw = _raw(name, value)
+            ext[name] = {"sha256": digest_of(raw), "bytes": len(raw)}
+            blobs.append((ext[name]["sha256"], raw))
+            del data[name]
     text = dumps(data, "$")
+    names = named_in(data) if MARK in text else ()
     if len(text) > inline_value_bytes_max:
         for name in sorted(event.BLOBS & data.keys()):
             value = dumps(data[name], f"$.{name}")
@@ -252,7 +261,19 @@ def draft(event: Event, *, at: str, by: str, step: int | None = None) -> Draft:
         event = with_data(event, data, ext)
     elif not _MUTABLE.isdisjoint(map(type, data.values())):  # nor what the writer does to its values later
         event = event_of(type(event), orjson.loads(text), checked=True)
-    return Draft(event, event.TYPE, at, check_by(by), step, text, orjson.dumps(ext) if ext else b"", tuple(blobs))
+    more = orjson.dumps(ext) if ext else b""
+    return Draft(
+        event, event.TYPE, at, check_by(by), step, text, more, tuple(blobs), names=orjson.dumps(names) if names else b""
+    )
+
+
+def _raw(name: str, value: object) -> bytes:
+    """Return the bytes that a field is given. Raises InvalidArgument, TooLarge."""
+    if not isinstance(value, bytes) or not value:
+        what = "some bytes" if isinstance(value, bytes) else "bytes"
+        raise refuse(name, what, value)
+    check_blob(value, name)
+    return value
 
 
 def _check_ref(name: str, ref: BlobRef) -> None:
@@ -280,13 +301,14 @@ def with_refs(event: Event, ext: Mapping[str, Any]) -> Event:
 
 def encode(draft: Draft, *, epoch: int) -> bytes:
     """Return the exact bytes of an event, which are hashed together with its place: `chain.event_hash`."""
-    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b%b%b,"data":%b}' % (
+    return b'{"v":%d,"at":"%b","by":%b,"epoch":%d,"step":%b%b%b%b,"data":%b}' % (
         draft.event.VERSION,
         draft.at.encode(),
         orjson.dumps(draft.by),
         epoch,
         b"null" if draft.step is None else b"%d" % draft.step,
         b',"ext":%b' % draft.ext if draft.ext else b"",
+        b',"names":%b' % draft.names if draft.names else b"",
         b',"private":%b' % draft.private if draft.private else b"",
         draft.data,
     )

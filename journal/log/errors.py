@@ -195,6 +195,16 @@ class MissingBlob(JournalError, LookupError):
         self.digest = digest
 
 
+class ChangedBlob(JournalError):
+    """Bytes that are held out of line aren't those that their reference names."""
+
+    code = "changed_blob"
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(f"the blob sha256:{digest} was changed in the store; restore it from a backup")
+        self.digest = digest
+
+
 class TailRewound(JournalError):
     """What a reader had seen is gone: a power cut took relaxed commits. Read again from `position`."""
 

@@ -332,7 +332,11 @@ class PromptPinned(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested(Event):
-    """A question to a person."""
+    """A question to a person.
+
+    With `choices` it is answered by one of them, with `args_schema` by args that fit it. It may be answered until
+    `expires_at`; if nobody does that is a no, or what `default` says: {args} or {choice}.
+    """
 
     TYPE: ClassVar[str] = "approval.requested"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args", "args_schema", "preview"})
@@ -344,14 +348,16 @@ class ApprovalRequested(Event):
     args_schema: Json = None
     preview: Json = None
     call_id: Name | None = None
-    risk: str | None = None
+    risk: Name | None = None
     expires_at: Time | None = None
+    choices: Annotated[list[str] | None, s.ListOf(s.Name(), 1)] = None
+    default: Annotated[Obj | None, s.DEFAULT] = None
 
 
 @builtin
 @dataclass(frozen=True, slots=True)
 class ApprovalResolved(Event):
-    """The answer of a person, or of time."""
+    """The answer of a person, or of time: `expired` with neither args nor a choice is a no."""
 
     TYPE: ClassVar[str] = "approval.resolved"
     BLOBS: ClassVar[frozenset[str]] = frozenset({"args"})
@@ -359,6 +365,7 @@ class ApprovalResolved(Event):
     decision: Annotated[str, s.OneOf(DECISIONS)]
     args: Json = None
     note: str | None = None
+    choice: Name | None = None
 
 
 @builtin
@@ -483,9 +490,23 @@ class NoteAdded(Event):
     call_id: str | None = None
 
 
+@builtin
+@dataclass(frozen=True, slots=True)
+class BlobAttached(Event):
+    """Bytes came into the run: a screenshot, a PDF. They are held out of line as they are; references lead to them."""
+
+    TYPE: ClassVar[str] = "blob.attached"
+    BLOBS: ClassVar[frozenset[str]] = frozenset({"content"})
+    RAW: ClassVar[str] = "content"
+    content: Json
+    media_type: Annotated[str, s.MEDIA_TYPE]
+    bytes: One
+    name: Name | None = None
+
+
 RELAXED: Final = frozenset({
     "step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated",
-    "prompt.pinned", "context.compacted", "signal.taken", "note.added"})  # fmt: skip
+    "prompt.pinned", "context.compacted", "signal.taken", "note.added", "blob.attached"})  # fmt: skip
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 
 

@@ -33,7 +33,9 @@ def hide(draft: Draft, key: bytes, run_id: str, seq: int) -> Draft:
         event = with_refs(event, ext)
     hidden = orjson.dumps({"box": box(key, run_id, seq, draft.type, taken), "out": out}) if taken else b'{"out":[]}'
     text, more = dumps(data), orjson.dumps(ext) if ext else b""
-    return Draft(event, draft.type, draft.at, draft.by, draft.step, text, more, tuple(blobs.items()), hidden)
+    return Draft(
+        event, draft.type, draft.at, draft.by, draft.step, text, more, tuple(blobs.items()), hidden, draft.names
+    )
 
 
 def blob_value(body: bytes, keys: Keys) -> Json | BlobRef:

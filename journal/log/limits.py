@@ -190,6 +190,8 @@ tries_max: Final = 3
 """Attempts of a call within one ask; the failure of the last one reaches the agent."""
 record_waits_s: Final = (0.1, 0.5, 2.0)
 """Between tries to tell the log of an outcome; when the last has failed, the store's error reaches the agent."""
+hook_s: Final = 30.0
+"""How long a command may take that tells people that a run waits."""
 left_out_wait_s: Final = 30.0
 """How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one;
 then it goes on without."""

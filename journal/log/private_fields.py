@@ -40,14 +40,15 @@ PRIVATE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool.resolved": ("result", "note"),
     "memory.set": ("value",),
     "prompt.pinned": ("fingerprint", "layers.*", "text"),
-    "approval.requested": ("reason", "args", "args_schema", "preview"),
-    "approval.resolved": ("args", "note"),
+    "approval.requested": ("reason", "args", "args_schema", "preview", "choices.*", "default"),
+    "approval.resolved": ("args", "note", "choice"),
     "signal.received": ("payload",),
     "child.finished": ("output", *_ERROR),
     "plan.set": ("tasks.*.title", "tasks.*.note"),
     "plan.updated": ("note",),
     "context.compacted": ("summary",),
     "note.added": ("text",),
+    "blob.attached": ("content", "name"),
 }
 """By type. That of an error is the name of a class, and stays."""
 

@@ -277,6 +277,10 @@ TIME: Final = Text(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z",
     "a UTC time such as 2026-11-29T13:28:05.123456Z",
 )
+MEDIA_TYPE: Final = Text(
+    r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}(;[ -~]{1,200})?",
+    "a media type such as image/png",
+)
 DIGEST: Final = Text(r"[0-9a-f]{64}", "a SHA-256 in hex")
 RAISED: Final = Fields({"type": Text(), "message": Text()})
 ERROR: Final = Fields(
@@ -314,6 +318,7 @@ WAIT: Final = Fields(
     {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()},
     {"step": Name(), "differs": OneOf(("plan", "step", "request"))},
 )
+DEFAULT: Final = Fields({}, {"args": Anything(), "choice": Name()})
 RECALLED_CALL: Final = Fields(
     {"tool": Name(), "policy": OneOf(("model", *POLICIES)), "status": OneOf(("new", "completed", "failed"))},
     {

@@ -95,7 +95,8 @@ _BORN_ALL: Final = (
 )
 _NAMING_BLOBS: Final = (
     "SELECT position, run_id, body FROM events CROSS JOIN run_keys USING (run) "
-    """WHERE position > ? AND (instr(body, CAST('"ext"' AS BLOB)) > 0 OR instr(body, CAST('\\u' AS BLOB)) > 0) """
+    "WHERE position > ? AND (instr(body, CAST('\"ext\"' AS BLOB)) > 0 OR instr(body, CAST('\"names\"' AS BLOB)) > 0 "
+    "OR instr(body, CAST('\\u' AS BLOB)) > 0) "
     f"ORDER BY position LIMIT {read_page_events_max}"  # as blob_names.may_name
 )
 _RUN_IDS: Final = "SELECT run_id FROM run_keys WHERE EXISTS (SELECT 1 FROM events WHERE events.run = run_keys.run)"

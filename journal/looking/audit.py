@@ -222,27 +222,28 @@ class _Pass:
         self.digests.update(map(bytes.fromhex, blob_names.digests(body)))  # of newer versions, too
         if strange:
             return
-        if not event.BLOBS or not blob_names.may_name(body):
+        if not blob_names.may_name(body):
             return
+        for digest in sorted(blob_names.names(body)):
+            yield from self._check_blob(record, "bytes that it refers to", digest, None)
         for name, attribute, *_ in plan_of(type(event)):
             value = getattr(event, attribute)
             if isinstance(value, BlobRef) and value != ERASED:
-                yield from self._check_blob(record, name, value)
+                yield from self._check_blob(record, f"the value of {name}", value.sha256, value.bytes)
 
-    def _check_blob(self, record: RecordedEvent, name: str, ref: BlobRef) -> Iterator[Finding]:
-        place = f"event {record.seq}: the value of {name}, sha256:{shown(ref.sha256)[1:-1]},"
+    def _check_blob(self, record: RecordedEvent, named: str, digest: str, size: int | None) -> Iterator[Finding]:
+        place = f"event {record.seq}: {named}, sha256:{shown(digest)[1:-1]},"
         code, what = "blob_damaged", f"{place} isn't the one that the event names"
         try:
-            digest = bytes.fromhex(ref.sha256)
-            self.digests.add(digest)
-            sound = self.blobs.get(ref.sha256)
+            self.digests.add(bytes.fromhex(digest))
+            sound = self.blobs.get(digest)
             if sound is None:
-                body = self.store.blob(ref.sha256)
+                body = self.store.blob(digest)
                 if body is None:
                     code, what, sound = "blob_missing", f"{place} isn't in the store: restore it from a backup", False
                 else:
-                    sound = digest_of(body) == ref.sha256 and len(body) == ref.bytes
-                    self._remember(ref.sha256, sound)
+                    sound = digest_of(body) == digest and size in (None, len(body))
+                    self._remember(digest, sound)
         except StoreBusy:
             raise
         except (*DAMAGE, ValueError, TypeError):

@@ -368,6 +368,8 @@ class _Patient:
                     value = getattr(event, field.attribute)
                     if isinstance(value, BlobRef) and value != ERASED and self.store.blob(value.sha256) is None:
                         yield self._lost(head.run_id, last, f"the value of {field.name} isn't in the store")
+            if any(self.store.blob(digest) is None for digest in blob_names.names(each.body)):
+                yield self._lost(head.run_id, last, "bytes that it refers to aren't in the store")
         if last < head.head_seq:
             yield self._lost(head.run_id, last + 1, f"it is missing, with all up to {head.head_seq}")
 

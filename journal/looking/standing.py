@@ -188,7 +188,11 @@ def _answers(stand: Stand) -> Iterable[Way]:
     for each in stand.questions[:show_rows_max]:
         what = _named(each)
         if each.kind == "approval":
-            yield stand.do("approve", f"say yes to {what}", each.id)
+            if not each.choices:
+                yield stand.do("approve", f"say yes to {what}", each.id)
+            for choice in each.choices:
+                chosen = f"--choice {shlex.quote(choice)}"
+                yield stand.do("approve", f"say {choice!r} to {what}", each.id, options=chosen)
             yield stand.do("reject", f"say no to {what}", each.id)
             if edit := shell.edit(stand.run_id, each.id, each.args):
                 yield Way("say yes, with other args: change them in this line first", edit)
@@ -206,10 +210,20 @@ def _named(each: OpenQuestion) -> str:
     return shell.asked(repr(each.action) if each.kind == "approval" else each.action, each.args)
 
 
+def _wanted(each: OpenQuestion) -> str:
+    return f"one of {', '.join(each.choices)}, or a no," if each.choices else "a yes or no"
+
+
+def _terms(each: OpenQuestion) -> str:
+    """How bad a wrong yes is, and until when it may be said, where that was told."""
+    risk = f", risk {each.risk}" if each.risk else ""
+    return f"{risk}, until {each.expires_at}" if each.expires_at else risk
+
+
 def _asked(stand: Stand) -> str:
     """What people are asked, in words."""
     said = [
-        f"a yes or no to {_named(each)}"
+        f"{_wanted(each)} to {_named(each)}{_terms(each)}"
         if each.kind == "approval"
         else f"whether {_named(each)} has happened"
         + (f" (its body may still be running in {each.running}, and may yet act)" if each.running else "")
@@ -442,6 +456,12 @@ KINDS: Final[tuple[StandingKind, ...]] = (
         lambda s: s.state.stands == "recoveries",
         lambda s: f"{STANDSTILLS['recoveries']}: {s.state.status.why}",
         lambda s: [s.go_on("resume", "once what ends its process is mended"), *_given_up(s)],
+    ),
+    StandingKind(
+        "overdue",
+        lambda s: s.head.status == "waiting" and s.head.due_at is not None and s.head.due_at <= s.now,
+        lambda s: f"the time of what it waited for was over at {s.head.due_at}, and nobody runs it",
+        lambda s: [s.go_on("recover", "run it here"), *_ends(s)],
     ),
     StandingKind(
         "answers",

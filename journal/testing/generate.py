@@ -13,7 +13,7 @@ from typing import Any, Final
 from runjournal.log import events as e
 from runjournal.log import shapes as s
 from runjournal.log.authority import tells_unknown
-from runjournal.log.base import Event, Json, RecordedEvent, plan_of
+from runjournal.log.base import BlobRef, Event, Json, RecordedEvent, plan_of
 from runjournal.log.codec import draft, linked
 from runjournal.projections.state import RunState
 
@@ -51,7 +51,7 @@ def _of_shape(rng: random.Random, shape: s.Shape) -> Any:
         case s.Name():
             return rng.choice(NAMES)
         case s.Text(pattern=pattern) if pattern:
-            return AT if shape is s.TIME else "0" * 64
+            return AT if shape is s.TIME else "image/png" if shape is s.MEDIA_TYPE else "0" * 64
         case s.Text():
             return rng.choice(TEXTS)
         case s.Flag():
@@ -77,11 +77,11 @@ def _of_shape(rng: random.Random, shape: s.Shape) -> Any:
 
 
 def event(rng: random.Random, cls: type[Event], **fixed: Any) -> Any:
-    """Return an event of this type, some fields fixed."""
+    """Return an event of this type, some fields fixed; bytes are as a reader gets them, held out of line."""
     values: dict[str, Any] = dict(fixed)
     for f in plan_of(cls):
         if f.attribute not in values and (not f.optional or rng.random() < 0.3):  # noqa: PLR2004
-            values[f.attribute] = _of_shape(rng, f.shape)
+            values[f.attribute] = BlobRef("0" * 64, 1) if f.name == cls.RAW else _of_shape(rng, f.shape)
     return cls(**values)
 
 
@@ -233,7 +233,11 @@ def _ask(rng: random.Random, state: RunState) -> Written:
 
 def _answer(rng: random.Random, state: RunState) -> Written | None:
     asked = sorted(state.approvals.open())
-    return (event(rng, e.ApprovalResolved, approval_id=asked[0]), 0) if asked else None
+    if not asked:
+        return None
+    over = state.approvals.known[asked[0]].expires_at is not None  # AT is over at any time at which this is appended
+    decision = "expired" if over else rng.choice(("approved", "rejected", "edited"))
+    return event(rng, e.ApprovalResolved, approval_id=asked[0], decision=decision), 0
 
 
 def _signal(rng: random.Random, state: RunState) -> Written:

@@ -210,6 +210,10 @@ class TablesContract(Opening):
             found = [("run-1", row[3]) for row in store.read_raw("run-1", 0, 1)]
             equal(found, list(store.naming_blobs()), "naming blobs")
             equal([], list(store.naming_blobs(4)), "naming blobs, behind a position")
+            shown = {"$blob": "0" * 64, "bytes": 9, "media_type": "image/png"}
+            append(store, "run-4", [e.RunQueued("k", [shown]), note("x")])
+            found = [("run-4", row[3]) for row in store.read_raw("run-4", 0, 1)]
+            equal(found, list(store.naming_blobs(6)), "naming blobs that were attached")
 
     def test_info_counts(self) -> None:
         """`info` tells at least what kind of store it is, where, and how much it holds."""

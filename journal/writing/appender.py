@@ -491,7 +491,7 @@ class _Append:
         """Return whether a stored event is this draft: the same type and, at its own place, the same bytes."""
         if rec.type != draft.type:
             return False
-        again = Draft(draft.event, draft.type, rec.at, rec.by, rec.step, draft.data, draft.ext, draft.blobs)
+        again = draft._replace(at=rec.at, by=rec.by, step=rec.step)
         if (secret := self.tx.key(rec.run_id)) is not None:
             again = keys.hidden(again, secret, rec.run_id, rec.seq)
         body = encode(again, epoch=rec.epoch)

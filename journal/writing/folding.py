@@ -167,7 +167,11 @@ def filled_record(store: Store, record: RecordedEvent) -> RecordedEvent:
     Raises MissingBlob, CorruptLog.
     """
     plan = plan_of(type(record.event)) if record.event.BLOBS else ()
-    refs = {f.attribute: value for f in plan if isinstance(value := getattr(record.event, f.attribute), BlobRef)}
+    refs = {
+        f.attribute: value
+        for f in plan
+        if isinstance(value := getattr(record.event, f.attribute), BlobRef) and f.name != record.event.RAW
+    }
     if not refs:
         return record
     values: dict[str, Json] = {}

@@ -22,7 +22,9 @@ def placed(draft: Draft, epoch: int, state: RunState | None) -> Draft:
         index = step.index
     if index == draft.step:
         return draft
-    return Draft(event, draft.type, draft.at, draft.by, index, draft.data, draft.ext, draft.blobs)
+    return Draft(
+        event, draft.type, draft.at, draft.by, index, draft.data, draft.ext, draft.blobs, draft.private, draft.names
+    )
 
 
 def check_step(run_id: str, event: Event, state: RunState) -> None:

@@ -191,7 +191,7 @@ class Lab:
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = run.ask(question, args={"x": x})
+                        args = run.ask(question, args={"x": x}, **lasts(x))
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise
@@ -448,6 +448,11 @@ def request(run: Any, lab: Lab, tool: str, x: int = 1) -> tuple[Any, Any]:
     return lab.tools[tool], {"x": x} | ({"of": run.state.scope} if tool in OWN else {})
 
 
+def lasts(x: int) -> dict[str, Any]:
+    """How long a question of random programs may be answered: some have an hour, and some of these a default then."""
+    return {} if x % 2 else {"expires_in": 3600, "default": {"x": x + 20} if x % 4 else None}
+
+
 def use(run: Any, lab: Lab, tool: str, x: int = 1) -> Any:
     called, args = request(run, lab, tool, x)
     return run.call(called, **args)
@@ -517,7 +522,7 @@ class AsyncLab(Lab):
                         run.message("tool", type(outcome).__name__ if isinstance(outcome, Exception) else outcome)
                 case "ask", question, policy, x, how:
                     try:
-                        args = await run.ask(question, args={"x": x})
+                        args = await run.ask(question, args={"x": x}, **lasts(x))
                     except self.m.Rejected as no:
                         if how == "raise":
                             raise

@@ -716,7 +716,7 @@ class RunView:
         self.product = run
         self.journal = journal
         self.id = run.id
-        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask"):
+        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask", "ask_all"):
             setattr(self, name, getattr(run, name))
 
     def spawn(self, input: Any = None, run_id: str = "", kind: str = "child") -> str:

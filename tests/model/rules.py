@@ -1260,6 +1260,67 @@ def test_a_block_whose_failure_was_handled_fails_again(m: Any) -> None:
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
 
 
+@rule  # engine.md W40
+def test_a_question_whose_time_is_over_is_a_no(m: Any) -> None:
+    """Nobody answers for a day: whoever runs it next says so once, and the agent is told the same after each crash."""
+
+    def agent(run: Any) -> Any:
+        with suppress(m.Rejected):
+            return run.ask("ok?", args={"x": 3}, expires_in=3600)
+        return run.do("b", lambda: [next(lab.coins), "not asked any more"][1])
+
+    lab = bench(m, agent)
+    lab.journal.start("r")
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    with pytest.raises(m.Refused):  # its time isn't over
+        lab.journal.answer("r", lab.store.state("r").waits[0], "expired")
+    lab.world.now += 3600
+    for decision in ("approved", "rejected"):
+        with pytest.raises(m.Refused):
+            lab.journal.answer("r", lab.store.state("r").waits[0], decision)
+    for where in ("before approval.resolved", "before step.failed"):
+        crash_at(lab, where)
+    assert "not asked any more" == lab.serve().output["output"] and 2 == lab.crashes
+    assert ["expired"] == [event.data["decision"] for event in lab.events("approval.resolved")]
+
+
+@rule  # engine.md W40
+def test_a_question_whose_time_is_over_has_its_default_for_an_answer(m: Any) -> None:
+    """What it may go on with was said when it was asked."""
+    lab = bench(m, lambda run: run.ask("ok?", args={"x": 3}, expires_in=3600, default={"x": 1}))
+    lab.journal.start("r")
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.world.now += 3600
+    assert {"x": 1} == lab.journal.run(lab.agent, "r").output["output"]
+
+
+@rule  # engine.md W40
+def test_an_answer_in_time_counts_though_the_run_goes_on_later(m: Any) -> None:
+    """The time is that of the answer, and not of who goes on with it."""
+    lab = bench(m, lambda run: run.ask("ok?", args={"x": 3}, expires_in=3600, default={"x": 1}))
+    lab.journal.start("r")
+    lab.journal.run(lab.agent, "r")
+    lab.journal.answer("r", lab.store.state("r").waits[0], "approved")
+    lab.world.now += 86400
+    assert {"x": 3} == lab.journal.run(lab.agent, "r").output["output"]
+
+
+@rule  # engine.md W42
+def test_several_questions_are_answered_in_any_order(m: Any) -> None:
+    """All are asked before the run waits; it goes on when all have an answer, and a no is a value among the others."""
+    questions = [{"action": "ok?", "args": {"x": x}} for x in (3, 2, 3)]
+    lab = bench(m, lambda run: run.do("a", lambda: [str(each) for each in run.ask_all(questions)]))
+    lab.journal.start("r")
+    lab.journal.run(lab.agent, "r")
+    ids = list(lab.store.state("r").waits)
+    assert 3 == len(set(ids))
+    for id, decision in zip(reversed(ids), ("approved", "rejected", "edited"), strict=True):
+        lab.journal.answer("r", id, decision, {"x": 9} if decision == "edited" else None)
+        state = lab.journal.run(lab.agent, "r")
+    assert ["{'x': 9}", "rejected", "{'x': 3}"] == state.output["output"]
+    assert 3 == len(lab.events("approval.requested"))
+
+
 @rule  # engine.md S4
 def test_a_signal_waits_for_a_step_that_looks(m: Any) -> None:
     """Neither a step that doesn't look takes it, nor an entry that looked and isn't the one that completes."""
