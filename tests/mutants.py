@@ -1940,8 +1940,7 @@ CHILDREN: Final = (
     Mutant("what children spend is nobody's", "exceeded", "+ Decimal(state.children.usd)", "", "children"),
     Mutant("what a child has spent is counted again", "Children.on_finished", 'f"-{before[\'usd\']}"', '"0"',
            "children"),
-    Mutant("a child that was given back has an end of its own", "ChildCalls._run", "entry.cuts.add(at)", "pass",
-           "children"),
+    Mutant("a child that was given back has an end of its own", "_of_child", "cuts.add(at)", "pass", "children"),
     Mutant("a mistake in a child is the child's alone", "ChildCalls._run", "isinstance(error, stops) or", "False or",
            "children"),
 )  # fmt: skip

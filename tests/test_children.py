@@ -485,6 +485,32 @@ def test_the_budget_of_a_child_is_reserved_and_what_is_left_goes_back() -> None:
         assert ("0", "0.4") == (str(state.costs.amount("USD")), state.children.usd)
 
 
+def test_what_the_line_of_a_child_has_spent_is_counted_once() -> None:
+    """A child that has spent something, failed, and was retried: its line's sum counts, and not each end of it."""
+
+    def spends_and_fails(run: Run) -> Any:
+        spends(run)
+        raise Down("later")
+
+    def parent(run: Run) -> Any:
+        try:
+            return run.do("work", lambda: run.call_child(spends_and_fails, input="0.1"))
+        except f.StepFailed:
+            if not retried:
+                retried.append(journal.retry(begun(journal)[0]))
+            return run.do("work", lambda: run.wait_child(begun(journal)[0], lambda run: paid(run, "0.2")))
+
+    retried = list[str]()
+    with Journal.open("memory:") as journal:
+        assert "0.2" == journal.run(parent, run_id="p", budget={"usd": "1.0"})
+        assert ["failed", "completed"] == told(journal)
+        assert "0.3" == journal.state("p").children.usd
+
+
+def paid(run: Run, usd: str) -> Any:
+    return run.do("again", lambda: run.model("m", {"usd": usd}, lambda _: answer(usd)))["text"]
+
+
 def test_what_children_have_spent_counts_against_the_budget_of_the_parent() -> None:
     """It ends before its next paid call, and the child's spending is counted once."""
 
@@ -527,6 +553,30 @@ def test_a_child_whose_asker_is_cancelled_is_given_back() -> None:
             assert [] == told(journal)
 
     asyncio.run(main())
+
+
+async def slow(run: AsyncRun) -> Any:
+    return await run.do("sleep", lambda: asyncio.sleep(1000))
+
+
+async def gives_up(run: AsyncRun) -> Any:
+    async def work() -> Any:
+        try:
+            async with asyncio.timeout(5):
+                return await run.call_child(slow)
+        except TimeoutError:
+            return await send_slowly(7)
+
+    return await run.do("work", work)
+
+
+def test_a_second_way_after_a_timeout_around_a_child_survives() -> None:
+    """Killed at every boundary it ends as if nobody had killed it: the second way is taken again, and sends once."""
+    whole, ends = everywhere(gives_up)
+    assert ("completed", "send 7", None) == (whole.status, whole.output, whole.stop)
+    for end in ends:
+        assert whole.facts == end.facts
+        assert {("send", "7"): 1} == end.effects
 
 
 def test_an_agent_of_another_kind_is_a_mistake() -> None:

@@ -308,7 +308,6 @@ class ChildCalls:
         if ended.cancelled is not None:
             if not (core.stopped or core.leaving):
                 at = yield from core.record(e.NoteAdded("its asker was cancelled", code=LEFT, call_id=key))
-                entry.cuts.add(at)
                 entry.add(ScriptItem(at, "tell", key, 0))
                 self.order.tell(entry, at)
             raise ended.cancelled

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from model.lab import Lab, use
-from model.rules import bench, rule
+from model.rules import bench, ended_with_its_step_open, rule
 
 
 def family(m: Any, strikes: dict[int, str] | None = None, **how: Any) -> Lab:
@@ -280,3 +280,31 @@ def test_what_was_told_of_a_child_ends_with_its_attempt(m: Any) -> None:
     lab.journal.run(lambda _: "mended", "again")
     assert {"output": "mended"} == lab.serve().output
     assert ["failed", "completed"] == told(lab)
+
+
+@rule  # engine.md K3, L2
+def test_a_retry_of_the_parent_is_told_what_its_open_step_was_told(m: Any) -> None:
+    """The run ended with its step open; the child was retried since: the same attempt is told of the failure."""
+
+    def fails(_: Any) -> Any:
+        raise ValueError("down")
+
+    def agent(run: Any) -> Any:
+        def body() -> Any:
+            try:
+                got = run.call_child(fails)
+            except m.ChildFailed:
+                got = "told"
+            use(run, lab, "keyed")
+            return got
+
+        return run.do("a", body)
+
+    lab = bench(m, agent)
+    crash(lab, "before effect")
+    ended_with_its_step_open(lab)
+    (child,) = begun(lab)
+    lab.journal.start("again", "retry", child)
+    lab.journal.run(lambda _: "mended", "again")
+    lab.journal.start("two", "retry", "r")
+    assert {"output": "told"} == lab.serve("two").output
