@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 _EXITS: Final = (
     "Exit codes: 0 completed, 1 it failed or was cancelled, 2 the command line can't be right, 3 it waits for a person "
-    "or for other code, 5 it has a living owner, or another input, 75 its next round isn't due."
+    "or for other code, 5 it has a living owner, or another input, 75 it goes on at a time that hasn't come."
 )
+wait_option = click.option(
+    "--wait", type=click.FloatRange(0, clamp=False), default=0.0, show_default=True, metavar="SECONDS",
+    help="Sleep so long in all until it goes on, where it waits for a time.",
+)  # fmt: skip
 
 
 class RanOn(NamedTuple):
@@ -46,15 +50,17 @@ class RanOn(NamedTuple):
     examples=[
         ("runjournal run --agent agents:report --run-id report-42", "a new run, or the one of this id goes on"),
         ('runjournal run --agent agents:report --input \'{"path": "a.md"}\'', "with what it is to do"),
+        ("runjournal run --agent agents:report --run-id report-42 --wait 3600", "and wait here for what it waits for"),
     ],
 )
 @agent_option(required=True)
 @click.option("--run-id", metavar="ID", help="The run; it stands for its line.  [default: a new one]")
 @click.option("--retry", is_flag=True, help="Go on from one that has failed or was cancelled, as a new run.")
 @click.option("--input", type=json_text, metavar="JSON", help="What a new run is to do.")
+@wait_option
 @act_options
 @pass_app
-def run(app: App, *, agent: str, run_id: str | None, retry: bool, input: Any, act: Act) -> int:
+def run(app: App, *, agent: str, run_id: str | None, retry: bool, input: Any, wait: float, act: Act) -> int:
     """Run an agent to its end, or go on where a run of this id was; its output goes to stdout.
 
     A store that isn't there is made.
@@ -75,7 +81,7 @@ def run(app: App, *, agent: str, run_id: str | None, retry: bool, input: Any, ac
         _check_kind(journal, named, run_id)
         begun = begin(journal, named.function, run_id, input, retry=retry, kind=named.kind)
         note(journal, begun, act.reason)
-        return told(app, ran_on(journal, named, begun))
+        return told(app, ran_on(journal, named, begun, wait))
 
 
 def _check_kind(journal: AsyncJournal, named: NamedAgent, name: str | None) -> None:
@@ -92,16 +98,16 @@ def claimed(desk: Desk, named: NamedAgent, run_id: str) -> None:
     Runner(desk.journal).claim(run_id, code=code_version(named.function), agent=agent_path(named.function))
 
 
-def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str) -> RanOn:
-    """Go on with a run; return what became of it. An interrupt is raised."""
+def ran_on(journal: AsyncJournal, named: NamedAgent, run_id: str, wait_s: float = 0.0) -> RanOn:
+    """Go on with a run; return what became of it. `wait_s`: see `Journal.run`. An interrupt is raised."""
     from runjournal.engine.failures import Stop
 
     before = journal.head(run_id).head_seq
     try:
         if named.is_async:
-            output = asyncio.run(journal.run_async(named.function, run_id=run_id, kind=named.kind))
+            output = asyncio.run(journal.run_async(named.function, run_id=run_id, kind=named.kind, wait_s=wait_s))
         else:
-            output = journal.run(named.function, run_id=run_id, kind=named.kind)
+            output = journal.run(named.function, run_id=run_id, kind=named.kind, wait_s=wait_s)
     except (Exception, Stop) as error:  # noqa: BLE001 - whatever leaves the agent is told of
         return _became(journal, run_id, error, before)
     return _became(journal, run_id, output, before)
@@ -164,9 +170,10 @@ def _code(ran: RanOn) -> int:
 @click.argument("run")
 @agent_option(required=False)
 @click.option("--recorded", is_flag=True, help="With the answers that its step has, whatever is asked.")
+@wait_option
 @act_options
 @pass_app
-def resume(app: App, run: str, *, agent: str | None, recorded: bool, act: Act) -> int:
+def resume(app: App, run: str, *, agent: str | None, recorded: bool, wait: float, act: Act) -> int:
     """Get a run going that stands still: today's code has stopped it, or it doesn't get on.
 
     With --agent it is run here, too; so is one that would go on without being resumed. With --recorded a prompt that
@@ -192,7 +199,7 @@ def resume(app: App, run: str, *, agent: str | None, recorded: bool, act: Act) -
             journal.resume(name, recorded=recorded, reason=act.reason or "")
         else:
             note(journal, name, act.reason)
-        return told(app, ran_on(journal, named, newest(journal, name)))
+        return told(app, ran_on(journal, named, newest(journal, name), wait))
 
 
 def _stands(journal: AsyncJournal, name: str, named: NamedAgent) -> bool:

@@ -386,7 +386,7 @@ MEANINGS: Final = {
     "first_token_at": "when the first token of the answer came",
     "response_id": "the provider's",
     "finish_reason": "the provider's",
-    "retry_at": "when the provider wants to be asked again",
+    "retry_at": "the next attempt isn't sent before; where it isn't tried again: what the service asked for",
     "args": "the arguments",
     "approval.resolved.args": "the arguments as they were approved or edited",
     "policy": "what may be done if its outcome is unknown",
@@ -414,6 +414,8 @@ MEANINGS: Final = {
     "risk": "for people",
     "decision": "the answer",
     "signal_id": "the signal",
+    "timer_id": "the sleep, or the wait for a signal",
+    "timer.set.due_at": "when it is over",
     "payload": "what it says",
     "signal_ids": "the signals that were seen; none: the wait timed out",
     "wait_id": "the wait that took them",
@@ -542,6 +544,10 @@ class Scene:
         """A day after everything is due."""
         return "2026-11-30T00:00:00.000000Z"
 
+    def elsewhere(self) -> bool:
+        """No run here was imported before it had ended."""
+        return False
+
     def owner_gone(self, head: Head) -> bool:
         """Whether the owner is gone."""
         return self.gone
@@ -646,7 +652,7 @@ def _default(field: Field) -> str:
 
 
 _GROUPS: Final = (
-    "run", "step", "message", "model", "tool", "memory", "prompt", "approval", "signal", "child", "plan", "context",
+    "run", "step", "message", "model", "tool", "memory", "prompt", "approval", "signal", "timer", "child", "plan", "context",
     "cost", "blob", "note",
 )  # fmt: skip
 """What comes first in the name of a type, in the order of the page."""

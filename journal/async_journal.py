@@ -21,6 +21,7 @@ from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
+from .patience import Patience, slept
 from .runner import WAITS, Claim, Runner, agent_path, code_version
 from .tasks import in_thread, over
 from .telling import tell, tell_all
@@ -42,13 +43,14 @@ class AsyncJournal(Journal):
         run_id: str | None = None,
         input: Json = None,
         retry: bool = False,
+        wait_s: float = 0.0,
         **how: Unpack[RunOptions],
     ) -> Json:
         """Run an asyncio agent to its end, or go on where a run of this id was; see `Journal.run`."""
         if not inspect.iscoroutinefunction(agent) and not inspect.iscoroutinefunction(getattr(agent, "__call__", None)):  # noqa: B004 - an object may be one
             raise f.Mistake("the agent is no coroutine function: run it with Journal.run")
         run_id = await self._off_loop(partial(begin, self, agent, run_id, input, retry=retry, **how))
-        return await AsyncRunner(self).run_async(agent, run_id)
+        return await AsyncRunner(self).run_async(agent, run_id, wait_s=wait_s)
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         """Do what appends, and may wait for the disk, in a thread; no cancel comes before its end."""
@@ -86,19 +88,22 @@ class AsyncJournal(Journal):
 class AsyncRunner(Runner):
     """Runs asyncio agents, each in a task of its own, so that a cancel that came from outside is known."""
 
-    async def run_async(self, agent: AsyncAgent, run_id: str, *, only_new: bool = False) -> Json:
+    async def run_async(self, agent: AsyncAgent, run_id: str, *, only_new: bool = False, wait_s: float = 0.0) -> Json:
         """Go on with a run, or say how it ended; see `Runner.run`."""
-        tried = list[Batch]()
-        try:
-            return await self._run_async(agent, run_id, tried, only_new=only_new)
-        except WAITS:
-            if self.log.on_waiting:
-                await in_thread(partial(tell, self.log, run_id))
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception | f.Stop):
-                self.let_go(tried)
-            raise
+        patience = Patience(self.log, run_id, wait_s)
+        while True:
+            tried = list[Batch]()
+            try:
+                return await self._run_async(agent, run_id, tried, only_new=only_new)
+            except BaseException as error:
+                if isinstance(error, WAITS) and self.log.on_waiting:
+                    await in_thread(partial(tell, self.log, run_id))
+                elif not isinstance(error, Exception | f.Stop):
+                    self.let_go(tried)
+                pause_s = patience.pause_s(error)
+                if pause_s is None:
+                    raise
+            await slept(self.log.clock, pause_s)
 
     async def _run_async(self, agent: AsyncAgent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
@@ -541,6 +542,18 @@ class AsyncRun(Context):
     async def ask_all(self, questions: Sequence[Mapping[str, Any]]) -> list[dict[str, Json] | f.Rejected]:
         """Ask several questions at once; see `Run.ask_all`."""
         return await self._core.drive(self._ask_all(questions))
+
+    @_awaited
+    async def sleep(
+        self, *, for_s: float | None = None, until: datetime | None = None, key: str | int | None = None
+    ) -> None:
+        """Sleep, through crashes and restarts; see `Run.sleep`."""
+        await self._sleep(for_s, until, key)
+
+    @_awaited
+    async def wait_signal(self, name: str, timeout_s: float | None = None, *, key: str | int | None = None) -> Json:
+        """Wait for a signal; see `Run.wait_signal`."""
+        return await self._wait_signal(name, timeout_s, key)
 
     @_awaited
     async def signals(self) -> list[Json]:

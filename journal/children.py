@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from runjournal.engine.children import Standing
 from runjournal.engine.failures import RunNotDue
-from runjournal.engine.waits import Awaited, awaited
+from runjournal.engine.waits import Awaited, awaited, only_timers
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event
@@ -73,7 +73,8 @@ class JournalNursery:
         if head is None:
             return None
         if head.status not in TERMINAL:
-            return Standing(head.run_id, None, ready(self.log, head), None)
+            now = ready(self.log, head)
+            return Standing(head.run_id, None, now, due_at=None if now else head.due_at)
         record = next(self.log.events(head.run_id, types=_ENDS))
         end = record.event if isinstance(record.event, e.RunCompleted | e.RunFailed | e.RunCancelled) else None
         found = end or e.RunCancelled(f"run {head.run_id} was purged")
@@ -164,8 +165,7 @@ def _due(log: Logbook, head: Head) -> str | None:
     if head.status == "scheduled_retry":
         return head.due_at
     state = log.fold(RunState, head.run_id, at=head.head_seq)
-    timed = {wait["kind"] for wait in state.status.waits} == {"timer"}
-    return head.due_at if timed else due_at(log, state)
+    return head.due_at if only_timers(state) else due_at(log, state)
 
 
 class Leaf(NamedTuple):
@@ -218,7 +218,7 @@ def resumed(log: Logbook, state: RunState, *, code: str | None, only_new: bool) 
     if moved(log, state, code=not only_new):
         return "child"
     if (due := due_at(log, state)) is not None:
-        raise RunNotDue(f"run {state.run_id} waits for a run that it has begun, which is due at {due}")
+        raise RunNotDue(state.run_id, due, "it waits for a run that it has begun")
     if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
         return None
     return "code"

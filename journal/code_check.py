@@ -179,7 +179,8 @@ class Watcher:
         self._next, shown, record = None, Shown(start.id, first.seq), first
         while True:
             shown.note(record)
-            if not isinstance(record.event, (*OWNING, *CONTEXT, e.PromptPinned)):
+            told = isinstance(record.event, e.SignalTaken) and record.event.wait_id is not None
+            if told or not isinstance(record.event, (*OWNING, *CONTEXT, e.PromptPinned)):
                 self.reel.show(record)
             following = next(self.reel.ahead, None)
             if following is None or isinstance(following.event, RUN_ENDS):
@@ -248,6 +249,9 @@ class Watcher:
                 self._end_run(event)
             case e.SignalTaken():
                 pass
+            case e.TimerSet() | e.TimerFired():  # nothing rests on having slept
+                if (shown := self._shown) is not None and shown.end is None:
+                    self._over(f"it can go on: it waits for a time in step {shown.step}")
             case _ if isinstance(event, CONTEXT):
                 self._writes.append(event)
             case _:
@@ -457,7 +461,16 @@ class ServedCaller(Caller):
 
 
 class UnaskingSender(Sender):
-    """Asks no hook: nothing outside is called."""
+    """Asks no hook, and waits for no time: nothing outside is called."""
+
+    def paused(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[bool]:
+        """Return False: what it comes to is what is looked for."""
+        yield from ()
+        return False
+
+    def slept(self, seconds: float) -> Verb[None]:
+        """Don't sleep."""
+        yield from ()
 
     def word(self, target: Target, args: dict[str, Json], call_id: str) -> Word | None:
         return None

@@ -9,7 +9,7 @@ from runjournal.log import events as e
 from runjournal.log.cipher import ERASED_KEY, new_key
 from runjournal.log.codec import check_run_id, tellable
 from runjournal.log.errors import InvalidArgument, NotAllowed, RunNotFound
-from runjournal.log.head import TERMINAL, Head
+from runjournal.log.head import TERMINAL
 from runjournal.log.store import Reading, Store, Transaction
 from runjournal.writing import purged
 from runjournal.writing.appender import Batch
@@ -88,7 +88,7 @@ def plan(store: Store, reading: Reading, run_id: str, relations: Relations, *, l
         )
     take = tuple(each for each, key in keys.items() if key not in (None, ERASED_KEY))
     for each in [*take, *sorted(going_on)]:
-        _check_over(reading.head(each), run_id)
+        _check_over(reading, each, run_id)
     undecided.check_decided(store, take, "erased")
     return ErasurePlan(take, tuple(each for each, key in keys.items() if key == ERASED_KEY), tuple(sorted(below)))
 
@@ -108,10 +108,11 @@ def overwrite(tx: Transaction, planned: ErasurePlan) -> None:
             tx.erase_secrets("scope", scope)
 
 
-def _check_over(head: Head | None, run_id: str) -> None:
-    """Check that nothing more comes of a run that an erasure takes, or that reads what it takes."""
-    if head is not None and head.status not in TERMINAL and not head.unowned:
-        whose = "its own values" if head.run_id == run_id else f"those of {run_id}"
+def _check_over(reading: Reading, each: str, run_id: str) -> None:
+    """Check that nothing more comes here of a run that an erasure takes, or that reads what it takes."""
+    head = reading.head(each)
+    if head is not None and head.status not in TERMINAL and not head.unowned and reading.imported(each) is None:
+        whose = "its own values" if each == run_id else f"those of {run_id}"
         raise NotAllowed(
             f"run {head.run_id} is {head.status} and needs {whose} to go on; nothing was erased: "
             "let it end, or cancel it, and erase then"

@@ -16,7 +16,7 @@ from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 from runjournal.writing import keys, purged
 
-from . import linking, mistyped, naming, standstill
+from . import inbox, linking, mistyped, naming, standstill
 from .children import cancel_family
 from .code_check import CodeCheck, CodeChecker
 from .erasing import Erasure, erase
@@ -122,19 +122,22 @@ class Journal(Logbook):
         run_id: str | None = None,
         input: Json = None,
         retry: bool = False,
+        wait_s: float = 0.0,
         **how: Unpack[RunOptions],
     ) -> Json:
         """Run an agent to its end, or go on where a run of this id was; return its output.
 
         If there is no such run, or it may go on, the agent is called. If it has completed, its output is returned. The
         id of the first run of a line stands for the newest one; with `retry` one that has failed or was cancelled is
-        gone on from. Raises InputDiffers, KindDiffers, RunFailed, RunCancelled, RunWaiting, RunNotDue, RunBusy; what
-        left the agent; PlanChanged, StepDiverged, which no `except Exception` sees. `how` is what `enqueue` takes.
+        gone on from. A run that goes on at a time that hasn't come is RunNotDue; with `wait_s` this process sleeps
+        until then, for so many seconds in all. Raises InputDiffers, KindDiffers, RunFailed, RunCancelled, RunWaiting,
+        RunNotDue, RunBusy; what left the agent; PlanChanged, StepDiverged, which no `except Exception` sees. `how` is
+        what `enqueue` takes.
         """
         if inspect.iscoroutinefunction(agent):
             raise Mistake("the agent is a coroutine function: run it with AsyncJournal.run_async")
         run_id = begin(self, agent, run_id, input, retry=retry, **how)
-        return Runner(self).run(agent, run_id)
+        return Runner(self).run(agent, run_id, wait_s=wait_s)
 
     def claim(self, run_id: str, resume: Literal["crash", "reopen", "manual"] | None = None) -> Claim | None:
         """Become the owner of a run; None if it may not go on. Raises RunBusy, RunNotDue, RunNotFound."""
@@ -189,12 +192,17 @@ class Journal(Logbook):
         return questions(self, run_id if run_id is None else mistyped.check_line(self, run_id))
 
     def signal(self, run_id: str, name: str, payload: Json = None, *, signal_id: str | None = None) -> str:
-        """Send a message to a run; return its id. The same id again is the same signal. Raises RunNotFound."""
+        """Send a message to a run; return its id. The same again under its id is the same signal: nothing happens.
+
+        Raises RunNotFound, and NotAllowed for another name or payload under an id that has come before.
+        """
         mistyped.check_run(self, run_id)
-        signal_id = self.new_run_id() if signal_id is None else signal_id
-        signal = e.SignalReceived(signal_id, name, plain(payload))
-        naming.on_line(self.store, run_id, lambda of: self.append(of, [signal], expect=None))
-        return signal_id
+        signal = e.SignalReceived(self.new_run_id() if signal_id is None else signal_id, name, plain(payload))
+        if signal_id is None:
+            naming.on_line(self.store, run_id, lambda of: self.append(of, [signal], expect=None))
+        else:
+            naming.on_line(self.store, run_id, lambda of: inbox.receive(self, of, signal))
+        return signal.signal_id
 
     def approve(
         self,

@@ -22,8 +22,9 @@ def go_on(log: Logbook, link: str, of: str, new_run_id: str | None, anew: Iterab
     """
     steps, first = list(anew), log.head(of)
     purged.check_head(log.store, first)
-    if first.unowned:
-        raise NotNewest(f"run {of} is {first.status}: nobody owns it, so there is no {link} of it; fork it")
+    if first.unowned or log.store.imported(of) is not None:
+        how = first.status if first.unowned else "imported"
+        raise NotNewest(f"run {of} is {how}: nobody owns it, so there is no {link} of it; fork it")
     newest = log.store.newest(first.scope)
     if newest not in (None, of):
         raise NotNewest(f"run {of} went on as {newest}: a {link} takes the newest run of a line")

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from runjournal.engine.media import attachment, reference_of
+from runjournal.engine.retry import Retry, checked
 from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.call_events import ModelStarted
@@ -44,6 +45,8 @@ class Place(NamedTuple):
     hash: str | None = None
 
 
+DEFAULT = Retry()
+"""How calls are tried again, as shipped."""
 START = Place()
 """Before the first event of a store."""
 
@@ -65,6 +68,8 @@ class Logbook:
     """Who appends, in the log."""
     store_requests: bool
     """Whether the log holds what models are asked."""
+    call_retry: Retry
+    """How calls are tried again that failed for now, where they don't say so themselves."""
     on_waiting: tuple[Callable[[Any], object], ...]
     """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
@@ -82,9 +87,11 @@ class Logbook:
         appender: type[Appender] = Appender,
         store_requests: bool = True,
         on_waiting: Iterable[Callable[[Any], object]] = (),
+        retry: Retry | None = None,
     ) -> None:
         self.store = store
         self.store_requests = store_requests
+        self.call_retry = checked(retry, "Journal") or DEFAULT
         self.on_waiting = _hooks(on_waiting)
         self.by = f"{_user()}@{socket.gethostname()}:{os.getpid()}" if by is None else check_by(by)
         self.clock = store.clock
@@ -106,15 +113,18 @@ class Logbook:
         private: bool = False,
         store_requests: bool = True,
         on_waiting: Iterable[Callable[[Any], object]] = (),
+        retry: Retry | None = None,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
         `by` is who appends, in the log. `allow_unsafe` opens a file on a network file system all the same. `private`
         makes every new run a private one: what it was told and has said can be erased later, see `erase`. Without
         `store_requests` the log holds short digests of what models are asked, and not the requests. `on_waiting` are
-        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. Raises StoreUnavailable,
+        hooks that tell people that a run waits for them, each called with a `telling.Waiting`. `retry` says how calls
+        are tried again that failed for now and can't happen twice; without it, `Retry()` does. Raises StoreUnavailable,
         NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
         """
+        checked(retry, "Journal.open")
         store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
         if private:
             new_key()  # to fail here, and not at the first run
@@ -124,7 +134,7 @@ class Logbook:
             store.scrub()
         return cls(
             store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
-            on_waiting=on_waiting,
+            on_waiting=on_waiting, retry=retry,
         )  # fmt: skip
 
     def close(self) -> None:

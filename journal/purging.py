@@ -91,7 +91,7 @@ def plan(store: Store, run_id: str, relations: Relations) -> PurgePlan:
     if head.status == "purged" or any(each.status == "purged" for each in heads):  # just then
         return PurgePlan((), frozenset(), 0, (), position)
     for each in heads:
-        _check_over(each)
+        _check_over(store, each)
     _check_left(set(line), relations)
     undecided.check_decided(store, line, "purged")
     runs = tuple(_leaving(store, each) for each in heads)
@@ -134,7 +134,7 @@ def _marker(state: RunState, leaving: Leaving, reason: str) -> e.RunPurged:
     head, status, costs = leaving.head, state.status, state.costs
     return e.RunPurged(
         reason,
-        head.status,
+        head.status if head.status in TERMINAL or head.unowned else "imported",
         head.kind,
         head.scope,
         head.queued_at,
@@ -164,9 +164,9 @@ def _named(bodies: Iterator[tuple[str, bytes]], of: set[str]) -> set[str]:
     return {digest for run_id, body in bodies if run_id not in of for digest in blob_names.digests(body)}
 
 
-def _check_over(head: Head) -> None:
-    """Check that a run has ended, or never was anybody's."""
-    if head.status not in TERMINAL and not head.unowned:
+def _check_over(store: Store, head: Head) -> None:
+    """Check that a run has ended, or never was anybody's here."""
+    if head.status not in TERMINAL and not head.unowned and store.imported(head.run_id) is None:
         raise NotAllowed(
             f"run {head.run_id} is {head.status}; nothing was purged: let it end, or cancel it, and purge then"
         )

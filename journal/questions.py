@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from runjournal.engine.failures import TIMED_OUT
+from runjournal.engine.failures import TIMED_OUT, RunNotDue
 from runjournal.engine.verdict import judge
+from runjournal.engine.waits import awaited
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json
@@ -87,7 +88,7 @@ def of_run(log: Logbook, head: Head, state: RunState | None = None) -> list[Open
     state = log.fold(RunState, head.run_id, at=head.head_seq) if state is None else state
     approvals = [] if head.status in TERMINAL else list(state.approvals.open())
     owned = head.status == "running" and not owner.gone(head, log.ownership.process, log.clock)
-    waits = {wait["id"] for wait in state.status.waits}
+    waits = {wait["id"] for wait in state.status.waits if wait["kind"] != "timer"}
     now = owner.moment(log.clock, log.ownership.process)
     calls = [
         call_id
@@ -173,10 +174,32 @@ _ASKED: Final = ("risk", "choices", "schema", "expires_at", "default")
 def told(log: Logbook, state: RunState, wait: dict[str, Json]) -> dict[str, Json]:
     """Return a wait of a run, {kind, id}, with what is asked: action, args, reason, age_s.
 
-    With risk, choices, schema, expires_at and default, each if it was given.
+    With risk, choices, schema, expires_at and default, each if it was given. Of a wait for a time, {kind, id, reason}:
+    the error that a call is to be tried again after, "" for none.
     """
+    if wait["kind"] == "timer":
+        return wait | {"reason": _failed_with(log, state, str(wait["id"]))}
     found = question(log, state, str(wait["id"]))
     if found is None:
         return wait | {"action": "", "args": None, "reason": "", "age_s": 0.0}
     asked = {name: value for name in _ASKED if (value := getattr(found, name))}
     return wait | {name: getattr(found, name) for name in _TOLD} | asked
+
+
+def _failed_with(log: Logbook, state: RunState, call_id: str) -> str:
+    """Return the error that the newest attempt of a call ended with, in words; "" if it has none."""
+    call = state.calls.known.get(call_id)
+    event = None if call is None else _event(log, state, call.value_seq)
+    return f"{event.error['type']}: {event.error['message']}" if isinstance(event, e.ToolFailed | e.ModelFailed) else ""
+
+
+def not_due(log: Logbook, state: RunState) -> RunNotDue:
+    """Return what whoever runs a run is told that goes on by itself, at a time."""
+    status = state.status
+    if status.status == "scheduled_retry":
+        error = status.error or {"type": "", "message": ""}
+        cause = f"round {status.round} follows {error['type']}: {error['message']}"
+    else:
+        whats = [awaited(state.run_id, state, told(log, state, wait)).what for wait in status.waits]
+        cause = f"it waits for {'; '.join(whats)}"
+    return RunNotDue(state.run_id, status.due_at or "", cause)

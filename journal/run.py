@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, Unpack
 
 from runjournal.engine import failures as f
@@ -399,10 +400,29 @@ class Run(Context):
         """
         return finished(self._core.drive(self._ask_all(questions)))
 
+    def sleep(self, *, for_s: float | None = None, until: datetime | None = None, key: str | int | None = None) -> None:
+        """Sleep for so many seconds, or until a time (a datetime with its zone), through crashes and restarts.
+
+        The time is on record when it is asked for first: whoever goes on with the run sleeps for what is left of it. A
+        sleep of a few seconds is slept in this process; in a longer one the run waits, and leaves it: whoever runs it
+        is told RunNotDue, with the time. Outside a step it is a step of its own, `sleep <n>s`; in a loop it takes a
+        `key`. Raises WrongArgument.
+        """
+        finished(self._sleep(for_s, until, key))
+
+    def wait_signal(self, name: str, timeout_s: float | None = None, *, key: str | int | None = None) -> Json:
+        """Wait for a signal of this name; return its payload, or None if `timeout_s` seconds are over first.
+
+        It is the oldest one that nothing has taken, whether it has come before or comes now; the step takes it if it
+        completes. The run waits, and leaves this process. Outside a step it is a step of its own, `wait_signal <name>`;
+        in a loop it takes a `key`. Raises WrongArgument.
+        """
+        return finished(self._wait_signal(name, timeout_s, key))
+
     def signals(self) -> list[Json]:
         """Return the payloads in the inbox of the open step: what had arrived when its attempt began.
 
-        The step takes them if it completes.
+        The step takes them if it completes. What `wait_signal` has taken isn't among them.
         """
         return self._parts.drive(self._signals())
 

@@ -29,7 +29,7 @@ from runjournal.engine.order import TellingOrder
 from runjournal.engine.parts import RunParts
 from runjournal.engine.steps import StepControl
 from runjournal.engine.tools import TOOL_CONTEXT, Tool, claims, known, same_name
-from runjournal.engine.waits import awaited
+from runjournal.engine.waits import awaited, only_timers
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
@@ -53,6 +53,8 @@ from runjournal.writing.appender import Batch, SharedAppend
 
 from . import children
 from .logbook import Logbook
+from .patience import Patience
+from .questions import not_due
 from .run import Run, SyncDriver
 from .telling import tell
 
@@ -124,13 +126,15 @@ class Runner:
         head = log.store.head(run_id)
         if head is None:
             raise RunNotFound(run_id)
-        if head.status in TERMINAL or head.unowned:
+        if head.status in TERMINAL or head.unowned or log.store.imported(run_id) is not None:
             return None
         if head.status == "running" and not owner.gone(head, log.ownership.process, clock):
             raise f.RunBusy(f"run {run_id}: its owner {head.owner} is alive")
         state = log.fold(RunState, run_id, at=head.head_seq)  # of our own: an agent may be at work with the journal's
         due = head.due_at is not None and head.due_at <= timestamp(clock.now())
         if head.status == "waiting" and not (state.status.woken or due or head.cancel_requested or resume == "manual"):
+            if only_timers(state):
+                raise not_due(log, state)
             resume = children.resumed(log, state, code=code, only_new=only_new)
             if resume is None:
                 return None
@@ -142,8 +146,8 @@ class Runner:
             stuck, entered = stuck + 1, entered + 1
             resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
-            if head.due_at is not None and head.due_at > timestamp(clock.now()):
-                raise f.RunNotDue(f"run {run_id}: its next round is due at {head.due_at}")
+            if head.due_at is not None and not due:
+                raise not_due(log, state)
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
             children.cancel_below(log, run_id, children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)
@@ -211,18 +215,25 @@ class Runner:
 
     # Running.
 
-    def run(self, agent: Agent, run_id: str, *, only_new: bool = False) -> Json:
-        """Go on with a run, or say how it ended. `only_new`: code that has stopped it isn't tried once more."""
-        tried = list[Batch]()
-        try:
-            return self._run(agent, run_id, tried, only_new=only_new)
-        except WAITS:
-            tell(self.log, run_id)
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception | f.Stop):
-                self.let_go(tried)
-            raise
+    def run(self, agent: Agent, run_id: str, *, only_new: bool = False, wait_s: float = 0.0) -> Json:
+        """Go on with a run, or say how it ended. `only_new`: code that has stopped it isn't tried once more.
+
+        `wait_s`: sleep up to so many seconds in all for times at which it goes on.
+        """
+        patience = Patience(self.log, run_id, wait_s)
+        while True:
+            tried = list[Batch]()
+            try:
+                return self._run(agent, run_id, tried, only_new=only_new)
+            except BaseException as error:
+                if isinstance(error, WAITS):
+                    tell(self.log, run_id)
+                elif not isinstance(error, Exception | f.Stop):
+                    self.let_go(tried)
+                pause_s = patience.pause_s(error)
+                if pause_s is None:
+                    raise
+            self.log.clock.sleep(pause_s)
 
     def _run(self, agent: Agent, run_id: str, tried: list[Batch], *, only_new: bool) -> Json:
         code = code_version(agent)
@@ -293,7 +304,7 @@ class Runner:
         lineage = Lineage(self.log.ownership, run_id, partial(self.check_lease, run_id))
         order = TellingOrder(Core(lineage, claim.epoch, driver))
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
-        caller = Caller(steps, Sender(order, partial(self.testify, run_id)))
+        caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
         return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests)
 
@@ -438,11 +449,14 @@ class Runner:
             raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db)
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
+        if status.status == "waiting" and only_timers(state):
+            raise not_due(self.log, state)
         if status.status == "waiting":
             waits, found = children.waits_told(self.log, state, db)
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
-        instead = ": nobody owns it; fork it, and run that" if status.unowned else ": it can't be run here"
+        foreign = status.unowned or self.log.store.imported(run_id) is not None
+        instead = ": nobody owns it; fork it, and run that" if foreign else ": it can't be run here"
         raise f.RunBusy(f"run {run_id} is {status.status}{instead}")
 
     # What others append.

@@ -84,6 +84,8 @@ def _instead(log: Logbook, head: Head) -> str:
             return "it is queued: run it"
         case "scheduled_retry":
             return f"its next round is due at {head.due_at}: run it then"
+        case "waiting" if head.due_at is not None:
+            return f"it goes on by itself at {head.due_at}, or when what it waits for has come: run it then"
         case "waiting":
             return f"it waits for an answer: `{command('explain', head.run_id, db=db)}` says which"
         case "completed":

@@ -36,6 +36,8 @@ class Call:
     `key_expires_at` is that of its first attempt that may have happened, `key_since` when that was (UTC text), and
     `key_born` when it was in seconds since which boot, if somebody said.
     `own_key`: its tool names its calls itself, so that each happens once in the scope, whatever its policy.
+    `tries` failures were tried again within this ask, `refused` of them at once, since a model's answer was of no use;
+    `since` is when the first attempt of the ask was started. `retry_at`: the next one isn't sent before (UTC text).
     `ended` is the newest attempt that has an outcome: an end of its own or a word, but that nobody knows is none.
     `unusable`: it happened, and its result couldn't be stored, until a person says what it was.
     `said`: somebody has said that nobody knows, since the newest attempt started. `settled`: the agent was told so, and
@@ -79,6 +81,9 @@ class Call:
     untold: bool = False
     taken_seq: int = 0
     denied: list[int] = field(default_factory=list[int])
+    refused: int = 0
+    since: str = ""
+    retry_at: str | None = None
 
     @property
     def unresolved(self) -> bool:
@@ -115,7 +120,7 @@ class Call:
         With `sent`, also forget the result of a repeatable call whose newest attempt began after that seq. Else an
         answer that couldn't be used would be returned for ever.
         """
-        self.told, self.tries, self.fresh = [], 0, False
+        self.told, self.tries, self.refused, self.fresh = [], 0, 0, False
         if sent is not None and self.status == "completed" and not self.has_effect and self.latest > sent:
             self.status, self.value_seq, self.began = "new", 0, 0
 
@@ -152,7 +157,7 @@ class Calls:
     that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 8
+    VERSION: ClassVar[int] = 9
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -245,6 +250,7 @@ class Calls:
             counts.failed -= 1
         call.step, call.attempt, call.status, call.fresh = self.step, event.attempt, "open", True
         call.began, call.latest, call.started_at = call.began or record.seq, record.seq, record.at
+        call.since, call.retry_at = call.since if call.tries else record.at, None
         call.args_seq = call.args_seq or record.seq
         if isinstance(event, e.ModelStarted):
             call.place = event.place or 0
@@ -281,12 +287,15 @@ class Calls:
         completed = isinstance(event, e.ModelCompleted | e.ToolCompleted)
         self._end(call, "completed" if completed else "failed", record.seq)
         call.unusable = isinstance(event, e.ToolCompleted) and event.result_error is not None
+        if isinstance(event, e.ModelFailed | e.ToolFailed):
+            call.retry_at = event.retry_at
         if isinstance(event, e.ToolFailed) and event.did_not_happen:
             call.maybe = [attempt for attempt in call.maybe if attempt != event.attempt]
         if isinstance(event, e.ModelFailed | e.ToolFailed) and event.again:
             call.tries += 1
+            call.refused += event.retry_at is None
         else:
-            call.tries = 0
+            call.tries = call.refused = 0
             if not getattr(event, "lost", False):
                 call.told.append([record.seq, "completed" if completed else "failed"])
         if isinstance(event, e.ToolFailed) and tells_unknown(event):

@@ -169,9 +169,9 @@ class RunState:
         """Return whether what a run waits for has come."""
         kind, key = wait["kind"], wait["id"]
         if kind == "child":
-            return self.children.statuses.get(key, "running") != "running"
+            return self.status.status == "waiting" and self.children.statuses.get(key, "running") != "running"
         if kind == "signal":
-            taken = (self.steps.open.took or ()) if self.steps.open else ()
+            taken = self.steps.open.taken if self.steps.open else ()
             return any(signal[2] == key and signal[1] not in taken for signal in self.inbox.signals)
         if kind in ("timer", *status.STANDSTILLS):
             return False
@@ -233,7 +233,7 @@ class RunState:
         if step is not None:
             if sent and step.kind == "do" and step.key is None:
                 self.steps.spent.append(step.id)
-            self.inbox.take(step.took or ())
+            self.inbox.take(step.taken)
             self.approvals.complete_step(step.id)
         self.steps.on_completed(record, event)
         self.status.progress()

@@ -21,6 +21,8 @@ class OpenStep:
     """The step that is open. `attempt` and `entry` count from 1; `since` is the seq of the attempt's first start.
 
     `recoveries` counts how often its process died in this attempt. `recorded`: models are answered from the record.
+    `took` are the signals that this entry has seen, None before it looked; `waited` those that this attempt has waited
+    for, by the id of the wait, "" where the time was over first. `timers` are its times, {id: [due_at, fired]}.
     """
 
     index: int
@@ -35,6 +37,13 @@ class OpenStep:
     took: list[str] | None = None
     recoveries: int = 0
     recorded: bool = False
+    waited: dict[str, str] = field(default_factory=dict[str, str])
+    timers: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+
+    @property
+    def taken(self) -> list[str]:
+        """Return the ids of the signals that the step takes if it completes."""
+        return [*(self.took or ()), *filter(None, self.waited.values())]
 
     def dump(self) -> dict[str, Any]:
         """Return the step as a JSON value."""
@@ -57,7 +66,7 @@ class Steps:
     `failures` has no more.
     """
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
 
     last_index: int = -1
     open: OpenStep | None = None
@@ -91,7 +100,8 @@ class Steps:
         self.open = OpenStep(
             event.index, event.id, event.name, event.kind, event.key, event.attempt, event.entry,
             again.since if again else record.seq, record.at, recoveries=again.recoveries if again else 0,
-            recorded=again.recorded if again else False,
+            recorded=again.recorded if again else False, waited=dict(again.waited) if again else {},
+            timers={key: list(timer) for key, timer in again.timers.items()} if again else {},
         )  # fmt: skip
         self.last_index, self.redo = event.index, None
 
@@ -160,9 +170,21 @@ class Steps:
         return (place > self.last_done or not repeats) and not self.tried_anew(step, attempt, place)
 
     def on_signal_taken(self, _: RecordedEvent, event: e.SignalTaken) -> None:
-        """Note what the open step has seen in the inbox."""
-        if self.open is not None:
+        """Note what the open step has seen in the inbox, or waited for."""
+        if self.open is not None and event.wait_id is not None:
+            self.open.waited[event.wait_id] = next(iter(event.signal_ids), "")
+        elif self.open is not None:
             self.open.took = [*(self.open.took or []), *event.signal_ids]
+
+    def on_timer_set(self, _: RecordedEvent, event: e.TimerSet) -> None:
+        """Add a time that the open step waits for."""
+        if self.open is not None:
+            self.open.timers.setdefault(event.timer_id, [event.due_at, False])
+
+    def on_timer_fired(self, _: RecordedEvent, event: e.TimerFired) -> None:
+        """Note that the agent was told that its time has come."""
+        if self.open is not None and event.timer_id in self.open.timers:
+            self.open.timers[event.timer_id][1] = True
 
     def dump(self) -> dict[str, Any]:
         """Return the fold as a JSON value."""
@@ -184,4 +206,6 @@ HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.StepRecorded: Steps.on_recorded,
     e.RunRetryScheduled: Steps.on_retry_scheduled,
     e.SignalTaken: Steps.on_signal_taken,
+    e.TimerSet: Steps.on_timer_set,
+    e.TimerFired: Steps.on_timer_fired,
 }

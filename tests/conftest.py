@@ -7,7 +7,9 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from runjournal import logbook
 from runjournal.engine import tools
+from runjournal.engine.retry import Retry
 
 pytest_plugins = ["requirements_plugin"]
 
@@ -37,6 +39,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if tried := {nodeid for nodeid, _ in reports}:
         killed = tried - {nodeid for nodeid, outcome in reports if outcome != "passed"}
         terminalreporter.write_line(f"{len(killed)} of {len(tried)} mutants killed")
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that may be tried again is so at once, three times in all; a test of pauses says `retry=Retry()`."""
+    monkeypatch.setattr(logbook, "DEFAULT", Retry(attempts=3, first_s=0))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from mutating import Mutant
 
 RULES, STORIES, THREADS, TASKS = "engine_rules", "engine_stories", "threads", "async_driver"
 GAPS, RANDOM, STATUSES, FOLDS, BUDGET = "engine_gaps", "engine_model", "status", "folds", "budget"
-LET_GO = "let_go"
+LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
@@ -121,11 +121,8 @@ TWINS: Final = (
     Mutant(
         "a key that is asked for twice in flight is sent twice",
         "Caller.parallel",
-        "for call_id, (target, args, _) in wanted.items():\n"
-        "    if isinstance(outcome := outcomes[call_id], Live | Nobody):",
-        "for call_id, (target, args, _) in zip(ids, asks, strict=True):\n"
-        "    outcome = LIVE\n"
-        "    if outcomes[call_id] is LIVE or ids.count(call_id) > 1:",
+        "wanted = dict(zip(ids, asks, strict=True))",
+        "wanted = {key if ids.index(key) == n else key + '+': asks[n] for n, key in enumerate(ids)}",
     ),
     Mutant(
         "the end of a key asked for twice is told to one",
@@ -357,7 +354,7 @@ TWINS: Final = (
     Mutant("an agent is called before a person has spoken", "Runner.triage", 'verdict == "ask"', "False", VERDICT),
     Mutant(
         "calls that are asked for together are begun together",
-        "Caller.parallel",
+        "Caller._all_made",
         "for call_id, (target, args, _) in wanted.items():\n"
         "    if isinstance(outcome := outcomes[call_id], Live | Nobody):\n"
         "        outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))",
@@ -557,7 +554,7 @@ TWINS: Final = (
     Mutant(
         "a step takes signals that it didn't look at",
         "RunState.on_step_completed",
-        "step.took or ()",
+        "step.taken",
         "[signal[1] for signal in self.inbox.arrived(step.since)]",
     ),
     Mutant(
@@ -619,8 +616,13 @@ TWINS: Final = (
     ),
     Mutant("an answer comes after its time", "_check_in_time", 'over and event.decision != "expired"', "False"),
     Mutant("a time is over before it is", "_check_in_time", 'event.decision == "expired" and not over', "False"),
-    Mutant("a time that is over wakes nobody", "Caller._due", "min(filter(None, times), default=None)", "None"),
-    Mutant("a question's time is never over", "Asker._answered", "known.expires_at <= timestamp(now)", "False"),
+    Mutant("a time that is over wakes nobody", "Waiter.wait", "min(filter(None, times), default=None)", "None"),
+    Mutant(
+        "a question's time is never over",
+        "Asker._answered",
+        "known.expires_at <= timestamp(core.lineage.clock.now())",
+        "False",
+    ),
     Mutant("nobody's answer is always a no", "Asker._outcome", "not (yes or by_default)", "not yes"),
     Mutant(
         "several questions are asked one by one",
@@ -667,8 +669,40 @@ OURS: Final = (
         "",
     ),
     Mutant("a failure that isn't transient is tried again", "Sender._failed", "transient and", ""),
-    Mutant("an ask tries for ever", "Sender._failed", "call.tries + 1 < tries_max", "True"),
-    Mutant("an ask tries once more", "Sender._failed", "call.tries + 1 < tries_max", "call.tries < tries_max"),
+    Mutant("an ask tries for ever", "next_try", "tried < retry.attempts", "True"),
+    Mutant("an ask tries once more", "next_try", "tried < retry.attempts", "tried <= retry.attempts"),
+    # Times.
+    Mutant("a call is sent before its time", "Sender.paused", "return left_s > 0", "return False"),
+    Mutant("the next process forgets a pause", "Calls.on_ended", "call.retry_at = event.retry_at", "pass"),
+    Mutant("a long pause is slept in the process", "Sender.paused", "left_s > pause_s_max", "False"),
+    Mutant("a service is asked before it wants to be", "next_try", "asked_s or 0.0", "0.0", OUTAGES),
+    Mutant("a call is tried beyond its time", "next_try", "since_s + pause_s <= retry.within_s", "True", OUTAGES),
+    Mutant("a useless answer is an outage", "next_try", "if refused:", "if False:", OUTAGES),
+    Mutant("who asks next doesn't wait", "next_try", "if again or asked_s is not None else None", "if again else None"),
+    Mutant("a call may have only short pauses", "Retry.pause_s", "(drawn + attempt * _GOLDEN) % 1", "drawn", OUTAGES),
+    Mutant("pauses don't grow", "Retry.pause_s", "min(most * self.factor, self.longest_s)", "most", OUTAGES),
+    Mutant(
+        "any client is one that is known", "unreached", 'str(each.__module__).partition(".")[0]', '"httpx"', OUTAGES
+    ),
+    Mutant("a sleep begins anew in each process", "Timers._known", "opened is None", "True"),
+    Mutant("a short sleep gives the run back", "Timers._until", "left_s > pause_s_max", "left_s > 0"),
+    Mutant("a wait takes a signal that is taken", "Timers._oldest", "and key not in taken", ""),
+    Mutant(
+        "a wait that has timed out finds its signal later",
+        "Steps.on_signal_taken",
+        'self.open.waited[event.wait_id] = next(iter(event.signal_ids), "")',
+        "self.open.waited.update({event.wait_id: each for each in event.signal_ids})",
+    ),
+    Mutant("the inbox has what was waited for", "Context._signals", "if signal[1] not in waited", "", SLEEPS),
+    Mutant("a signal comes twice under its id", "receive", "raise _IsThere", "break", SLEEPS),
+    Mutant(
+        "a signal changes under its id",
+        "receive",
+        "(there.name, plain(folding.filled(log.store, there.payload))) != (signal.name, signal.payload)",
+        "False",
+        SLEEPS,
+    ),
+    Mutant("a run is waited for beyond what was said", "Patience.pause_s", "due > self._until", "False", "due"),
     Mutant(
         "a key that today's tool drops is relied on",
         "judge",
@@ -1159,7 +1193,7 @@ OURS: Final = (
     Mutant(
         "a round is begun before it is due",
         "Runner.claim",
-        "head.due_at is not None and head.due_at > timestamp(clock.now())",
+        "head.due_at is not None and not due",
         "False",
         GAPS,
     ),
@@ -1346,7 +1380,7 @@ OURS: Final = (
     Mutant(
         "a step ends while its calls are in flight",
         "StepControl.complete",
-        "yield from self.core.until(lambda: self.order.idle(entry) or entry.questions, None)\n"
+        "yield from self.core.until(lambda: self.order.idle(entry) or entry.awaited, None)\n"
         "yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())\n"
         "yield from self.core.until(lambda: self.order.idle(entry), None)",
         "yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())",
@@ -1361,9 +1395,9 @@ OURS: Final = (
     ),
     Mutant(
         "the run waits while a call is in flight",
-        "Caller.wait_for",
-        "core.state.answered(about) or self.order.idle(entry)",
-        "True",
+        "Waiter.wait_for",
+        "self._come(awaited) or self.order.idle(entry), left",
+        "True, left",
         TASKS,
     ),
     Mutant("a stop ends no wait", "Core.until", "lambda: self.stopped is not None or ready()", "ready", GAPS),
@@ -1796,7 +1830,7 @@ ERASING: Final = (
         "False",
         "erasing",
     ),
-    Mutant("a run that may go on is erased", "plan", "_check_over(reading.head(each), run_id)", "pass", "erasing"),
+    Mutant("a run that may go on is erased", "plan", "_check_over(reading, each, run_id)", "pass", "erasing"),
     Mutant(
         "checkpoints folded from an erased run stay",
         "overwrite",
@@ -1846,6 +1880,8 @@ CRASHES: Final = (
         KIT,
     ),
     Mutant("a child's children are left", "lived", "os.killpg(pid, signal.SIGKILL)", "pass", KIT),
+    Mutant("a retry more is a difference", "_comparable", "if not each.again", "", KIT),
+    Mutant("messages of an unknown shape are judged", "refusal", "not all(map(_known, messages))", "False", KIT),
     Mutant(
         "the cancel of a run is one of its asker",
         "Sender.attempt",
@@ -1865,7 +1901,7 @@ PURGES: Final = (
         "pass",
         "purging",
     ),
-    Mutant("a run that may go on is purged", "purging:plan", "_check_over(each)", "pass", "purging"),
+    Mutant("a run that may go on is purged", "purging:plan", "_check_over(store, each)", "pass", "purging"),
     Mutant("a call that nobody has decided is purged", "_check_line", "not call.said", "False", "purging"),
     Mutant("a fork loses what it goes on from", "purging:plan", "_check_left(set(line), relations)", "pass", "purging"),
     Mutant("a fork that comes just then loses it", "Relations.catch_up", "self._before |=", "_ =", "purging"),
@@ -1891,7 +1927,24 @@ PURGES: Final = (
     ),
     Mutant("an export of what is purged looks whole", "_exported", "if not body:", "if False:", "purging"),
     Mutant("a file makes a run look purged", "_Reading._row", "not body or event_type == PURGED", "False", "purging"),
-    Mutant("an import brings a purged run back", "additions", "entry.run_id in purged", "False", "purging"),
+    Mutant(
+        "an imported run that hasn't ended stays",
+        "purging:_check_over",
+        "store.imported(head.run_id) is None",
+        "True",
+        "transfer",
+    ),
+    Mutant("an imported run that hasn't ended isn't erased", "_may_tell", "not scene.elsewhere()", "True", "transfer"),
+    Mutant("an imported run is tried again", "go_on", "log.store.imported(of) is not None", "False", "transfer"),
+    Mutant("an imported run is claimed", "Runner.claim", "log.store.imported(run_id) is not None", "False", "transfer"),
+    Mutant(
+        "an import adds to an erased run",
+        "additions",
+        'stored.secret("run", entry.run_id) == ERASED_KEY',
+        "False",
+        "transfer",
+    ),
+    Mutant("an import brings a purged run back", "additions", "entry.run_id in gone", "False", "purging"),
 )
 
 CHILDREN: Final = (

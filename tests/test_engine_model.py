@@ -243,21 +243,28 @@ def test_a_fork_owns_what_it_does(program: Program, when: Strikes, power: bool, 
 
 @st.composite
 def families(draw: st.DrawFn) -> list[Any]:
-    """What each run of a family is: link, which one of those before, at which of its events, strikes, who speaks."""
+    """What each run of a family is: link, of which, at which event, strikes, who speaks, and an end."""
     links = st.sampled_from(["retry", "restart", "fork", "fork"])
     of, at, words = st.integers(0, 10**6), st.integers(0, 10**6), st.booleans()
-    return draw(
-        st.lists(st.tuples(links, of, at, strikes("crash", "crash", "cancel", "day"), words), min_size=1, max_size=5)
-    )
+    ends = st.sampled_from([None, None, "erase", "erase line", "purge"])
+    struck = strikes("crash", "crash", "cancel", "day")
+    return draw(st.lists(st.tuples(links, of, at, struck, words, ends), min_size=1, max_size=5))
+
+
+def end_for_good(lab: Lab, how: str, run_id: str) -> None:
+    """Erase or purge a run, unless that is refused."""
+    act, line = (lab.journal.purge, {}) if how == "purge" else (lab.journal.erase, {"line": how == "erase line"})
+    with suppress(lab.m.Refused):
+        lab.ends_for_good(lambda: act(run_id, **line))
 
 
 @many
-@given(programs(size=3), families(), st.booleans(), st.sampled_from(["fail", "ask"]))
-def test_any_family_of_runs(program: Program, family: list[Any], power: bool, on_unknown: str) -> None:
-    """Retries, restarts and forks of each other, at any event, with crashes, cancels and words in between."""
+@given(programs(size=3), families(), st.booleans(), st.sampled_from(["fail", "ask"]), st.booleans())
+def test_any_family_of_runs(program: Program, family: list[Any], power: bool, on_unknown: str, private: bool) -> None:
+    """Retries, restarts and forks of each other, at any event, with crashes, cancels, words, erasures and purges."""
 
     def grow(lab: Lab) -> None:
-        for number, (link, of, at, when, words) in enumerate(family):
+        for number, (link, of, at, when, words, end) in enumerate(family):
             run_id, runs = f"r{number}" if number else "r", list(lab.store.log)
             parent = runs[of % len(runs)] if number else ""
             place = 1 + at % len(lab.store.log[parent]) if number and link == "fork" else None
@@ -273,8 +280,10 @@ def test_any_family_of_runs(program: Program, family: list[Any], power: bool, on
             lab.judge(run_id)
             for call_id in sorted(lab.store.state(run_id).unresolved()) if words else []:
                 lab.say(run_id, call_id)
+            if end:
+                end_for_good(lab, end, list(lab.store.log)[at % len(lab.store.log)])
 
-    both(program, grow, power=power, on_unknown=on_unknown)
+    both(program, grow, power=power, on_unknown=on_unknown, private=private)
 
 
 @many

@@ -80,6 +80,8 @@ PUBLIC = {
     "approval.requested": "approval_id action tool call_id risk expires_at",
     "approval.resolved": "approval_id decision",
     "signal.received": "signal_id name",
+    "timer.set": "timer_id due_at",
+    "timer.fired": "timer_id",
     "signal.taken": "signal_ids wait_id",
     "child.spawned": "child_run_id kind",
     "child.finished": "child_run_id status",

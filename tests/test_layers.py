@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from layers import errors, kills, power, races, report, states, tampering, workloads
+from layers import again, errors, interrupts, kills, power, races, report, states, tampering, workloads
 from layers.__main__ import CONTROLS, Layer, Part, joined, merged, parts
 from layers.disk import Change
 
@@ -19,6 +19,10 @@ SMALL = {
     "deliveries": partial(races.deliveries, "1", 4),
     "fences": partial(races.fences, "1", 3),
     "clocks": partial(races.clocks, "1", 3),
+    "repeats": partial(races.repeats, "1", 4),
+    "forks": partial(races.forks, "1", 2),
+    "recoveries": partial(again.recoveries, "1", 449, 12, 17),
+    "interrupts": partial(interrupts.interrupts, "1", 3),
     "power": partial(power.power, "1", 3),
     "errors": partial(errors.errors, "1", 449, 5),
 }
@@ -97,5 +101,6 @@ def test_all_of_it() -> None:
             sizes[name] = sizes.get(name, 0) + part.args[1]
     assert {
         "power": 2000, "states": 500_000, "kills": 10_000, "tamperings": 1000, "flips": 100_000, "appends": 1000,
-        "deliveries": 1000, "fences": 1000, "clocks": 1000, "kill": 600, "error": 400,
+        "deliveries": 1000, "fences": 1000, "clocks": 1000, "repeats": 1000, "forks": 1000, "interrupts": 1000,
+        "kill": 600, "error": 400,
     } == sizes  # fmt: skip

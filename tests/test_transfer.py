@@ -9,13 +9,15 @@ from hypothesis import given
 from same import exact
 from test_rebuild import fill
 
+from runjournal.engine.failures import RunBusy
 from runjournal.importers.transfer import export_runs, import_jsonl
 from runjournal.journal import Journal
 from runjournal.log import events as e
-from runjournal.log.errors import JournalError, NotAllowed
+from runjournal.log.errors import JournalError, NotAllowed, NotNewest
 from runjournal.looking.audit import audit_store
 from runjournal.testing.generate import claim
 from runjournal.testing.strategies import seeds
+from runjournal.writing.rebuild import rebuild
 
 
 def exported(journal: Journal) -> list[bytes]:
@@ -87,3 +89,46 @@ def test_a_run_from_elsewhere_is_not_claimed():
         with pytest.raises(NotAllowed, match="fork"):
             other.append("r", [claim(1)], expect=1)
         assert [] == [finding for finding in audit_store(other.store) if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("end", ["queued", "cancelled"])
+def test_who_wants_to_go_on_with_a_run_from_elsewhere_is_told_to_fork_it(end):
+    """Whether it is run or tried again, and whether it has ended."""
+    with Journal.open("memory:") as one, Journal.open("memory:") as other:
+        one.append("r", [e.RunQueued("k", None), *([e.RunCancelled("")] if end == "cancelled" else [])], expect=0)
+        import_jsonl(other, exported(one), "export.jsonl")
+        for ask in (other.retry, other.restart):
+            with pytest.raises(NotNewest, match=r"run r is imported: nobody owns it, so there is no .*; fork it"):
+                ask("r")
+        if end == "queued":
+            with pytest.raises(RunBusy, match="run r is queued: nobody owns it; fork it, and run that"):
+                other.run(lambda _: None, run_id="r", kind="k")
+
+
+def test_a_run_from_elsewhere_that_has_not_ended_is_erased_and_purged():
+    """It can't be ended here, so it would stay for ever; what is left of it is as if it had been purged elsewhere."""
+    with Journal.open("memory:", private=True) as one, Journal.open("memory:") as other:
+        one.append("r", [e.RunQueued("k", "Ada"), e.NoteAdded("Ada")], expect=0)
+        import_jsonl(other, exported(one), "export.jsonl")
+        assert ("r",) == other.erase("r", reason="asked for").run_ids
+        assert ("r",) == other.purge("r", reason="asked for").run_ids
+        assert ("purged", "imported") == (other.state("r").status.status, other.state("r").status.was)
+        before = other.head("r")
+        rebuild(other.store)
+        assert (before, []) == (other.head("r"), list(other.store.index_rows("lines")))
+        assert [] == [finding for finding in audit_store(other.store) if finding.severity != "info"]
+
+
+def test_a_later_export_of_what_was_erased_here_leaves_it_out_and_brings_the_rest():
+    """Its tail was another history than the erasure, so that nothing of the file came in."""
+    with Journal.open("memory:", private=True) as one, Journal.open("memory:") as other:
+        one.append("r", [e.RunQueued("k", "Ada")], expect=0)
+        import_jsonl(other, exported(one), "first")
+        other.erase("r", reason="asked for")
+        one.append("r", [e.NoteAdded("later")])
+        one.append("s", [e.RunQueued("k", "Bob")], expect=0)
+        told = {
+            each.run_id: (each.events_added, each.left_out) for each in import_jsonl(other, exported(one), "x").runs
+        }
+        assert {"r": (0, "it was erased here, and nothing is added to it"), "s": (1, None)} == told
+        assert ["run.queued", "run.erased"] == [record.type for record in other.events("r")]

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
-from runjournal.log.clock import parse_timestamp, timestamp
+from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import InvalidArgument, NotAllowed
 
@@ -22,7 +22,7 @@ from .arguments import check_schema, violations
 from .calls import Caller
 from .commands import Verb
 from .requests import copied
-from .script import Entry
+from .script import Awaiting, Entry
 
 CHOICE: Final = "choice"
 """The name under which the agent gets what a person has chosen."""
@@ -196,14 +196,10 @@ class Asker:
         """Wait until a question has an answer, and its turn to be told has come; a time that is over is one, too."""
         core = self.core
         while (known := core.state.approvals.known[key]).decision is None:
-            now = core.lineage.clock.now()
-            if known.expires_at is not None and known.expires_at <= timestamp(now):
+            if known.expires_at is not None and known.expires_at <= timestamp(core.lineage.clock.now()):
                 yield from self._expire(key)
                 continue
-            bound_s = None
-            if known.expires_at is not None:
-                bound_s = (parse_timestamp(known.expires_at) - now).total_seconds()
-            yield from self.caller.wait_for(entry, key, "approval", bound_s)
+            yield from self.caller.waiter.wait_for(entry, Awaiting("approval", key, known.expires_at))
         if (word := entry.word(key)) is not None:
             yield from self.order.turn(entry, word, key)
             self.order.tell(entry, word)

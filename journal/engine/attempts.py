@@ -15,8 +15,9 @@ from runjournal.log import events as e
 from runjournal.log import failpoint
 from runjournal.log.authority import CALL_ENDS
 from runjournal.log.base import Event, Json
+from runjournal.log.clock import parse_timestamp
 from runjournal.log.errors import CallEnded, StoreError, StoreUnavailable, TooLarge
-from runjournal.log.limits import record_waits_s, tries_max
+from runjournal.log.limits import pause_s_max, record_waits_s
 from runjournal.log.policies import EFFECT_FREE, REPEATABLE
 from runjournal.log.store import Transaction
 from runjournal.projections.calls import Call
@@ -26,11 +27,15 @@ from .callees import ModelTarget, Target, ToolTarget, unstored
 from .commands import Append, Ended, Invoke, Verb
 from .order import TellingOrder
 from .requests import AskedRequest, copied
+from .retry import Retry, next_try
 from .script import Entry, ScriptItem
 from .tools import Tx, Word, as_tool, looking
 from .verdict import key_lives
 
 T = TypeVar("T")
+
+PAUSED: Final = object()
+"""What came of a call that is tried again only later: it waits until then, and is judged as after a crash."""
 
 LOST: Final = object()
 """What came of a call whose failure proves nothing and is told to nobody: it is judged as after a crash."""
@@ -61,10 +66,14 @@ class Recorded(NamedTuple):
 
 
 class Sender:
-    """Sends the calls of one run. `testify` appends what a fenced owner may still say."""
+    """Sends the calls of one run. `testify` appends what a fenced owner may still say.
 
-    def __init__(self, order: TellingOrder, testify: Callable[[Event], None]) -> None:
+    `retry` says how a call is tried again that doesn't say so itself.
+    """
+
+    def __init__(self, order: TellingOrder, testify: Callable[[Event], None], retry: Retry | None = None) -> None:
         self.core = order.core
+        self.retry = retry or Retry()
         self.order = order
         self.testify = testify
         self.bodies: Counter[str] = Counter()  # of calls that were cut, those whose bodies go on in this process
@@ -102,7 +111,7 @@ class Sender:
     def finish(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Json]:
         """Make the effect and record its outcome; try again what may be tried again within the ask.
 
-        Returns the result, or LOST. Raises the failure that the agent is told.
+        Returns the result, LOST, or PAUSED if it is tried again only later. Raises the failure that the agent is told.
         """
         core, order = self.core, self.order
         entry.flights[call_id] = core.driver.current()
@@ -111,6 +120,8 @@ class Sender:
                 sent = yield from self.attempt(entry, call_id, target, args, attempt)
                 if not sent.again:
                     break
+                if (yield from self.paused(entry, call_id, target, args)):
+                    return PAUSED
                 attempt = yield from self.start(entry, call_id, target, args)
             del entry.flights[call_id]
             if sent.cancelled is not None:
@@ -126,6 +137,51 @@ class Sender:
         finally:
             entry.flights.pop(call_id, None)
             core.driver.ring()
+
+    def due_at(self, call_id: str) -> str | None:
+        """Return when a call may be sent again (UTC text); None if it may be now."""
+        call = self.core.state.calls.known.get(call_id)
+        return None if call is None or self._left_s(call) <= 0 else call.retry_at
+
+    def _left_s(self, call: Call) -> float:
+        if call.retry_at is None:
+            return 0.0
+        return (parse_timestamp(call.retry_at) - self.core.lineage.clock.now()).total_seconds()
+
+    def paused(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[bool]:
+        """Return whether a call is to be sent only later; a short pause is slept here, with the lease held."""
+        call = self.core.state.calls.known.get(call_id)
+        left_s = 0.0 if call is None else self._left_s(call)
+        if left_s <= 0 or left_s > pause_s_max:
+            return left_s > 0
+        try:
+            yield from self.slept(left_s)
+        except self.core.driver.cancellation:
+            yield from self.give_up(entry, call_id, target, args)
+            raise
+        return False
+
+    def slept(self, seconds: float) -> Verb[None]:
+        """Sleep in this process, with the lease held. Raises the cancel of the asker."""
+        sleep = partial(self.core.lineage.clock.sleep, seconds)
+        ended: Ended = yield Invoke(sleep, cuttable=True, timeout_s=None, late=_nothing)
+        if ended.error is not None:
+            raise ended.error
+        if ended.cancelled is not None:
+            raise ended.cancelled
+
+    def give_up(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json]) -> Verb[None]:
+        """Record that the asker of a call was cancelled between two attempts: that is what it was told."""
+        if self.core.stopped is not None or self.core.leaving:
+            return
+        attempt = yield from self.start(entry, call_id, target, args)
+        stored, _ = f.error_of_body(f.cancelled_call(target.name))
+        at = yield from self.core.record(
+            target.failed(call_id, attempt, stored, transient=True, did_not_happen=True, cut=True)
+        )
+        entry.cuts.add(at)
+        entry.add(ScriptItem(at, "tell", call_id, 0))
+        self.order.tell(entry, at)
 
     def attempt(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], attempt: int) -> Verb[Sent]:
         """Send the call once."""
@@ -359,8 +415,13 @@ class Sender:
             stored["traceback"] = trace
         lives = key_lives(call, self.core.lineage.moment())
         safe = call.policy in REPEATABLE or (void and call.maybe == [attempt]) or lives
-        again = transient and safe and call.tries + 1 < tries_max and not cut and not dropped
-        event = target.failed(call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut)
+        now = self.core.lineage.clock.now()
+        next_ = next_try(target.retry or self.retry, call_id, call, error, now, refused=paid is not None)
+        again = transient and safe and next_.again and not cut and not dropped
+        event = target.failed(
+            call_id, attempt, stored, transient=transient, did_not_happen=void, again=again, cut=cut,
+            retry_at=next_.retry_at if transient else None,
+        )  # fmt: skip
         if isinstance(event, e.ToolFailed) and not (void or safe or cut):
             return replace(event, lost=True)
         if isinstance(event, e.ModelFailed) and isinstance(target, ModelTarget):

@@ -24,6 +24,7 @@ from runjournal.log.shapes import COST, USAGE, Shape
 
 from .failures import Failed, ToolUsesRun, Transient, check_name, error_of, said
 from .requests import AskedRequest, copied
+from .retry import Retry, checked
 from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
@@ -38,6 +39,7 @@ class Target(Protocol):
     on_unknown: str
     timeout_s: float | None
     into: Callable[[Json], Any] | None
+    retry: Retry | None
 
     @property
     def is_async(self) -> bool:
@@ -76,6 +78,7 @@ class Target(Protocol):
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
         transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
+        retry_at: str | None = None,
     ) -> Event:  # fmt: skip
         """Return the event of the failure. The flags are those of the event."""
         ...
@@ -93,6 +96,7 @@ class ToolTarget:
         self.provider_call_id = provider_call_id  # in the message of the model that asks for it
         self.name, self.policy, self.on_unknown = tool.name, tool.policy, tool.on_unknown
         self.timeout_s, self.into, self.is_async = tool.timeout_s, tool.into, tool.is_async
+        self.retry = tool.retry
 
     @property
     def has_hook(self) -> bool:
@@ -137,8 +141,9 @@ class ToolTarget:
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
         transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
+        retry_at: str | None = None,
     ) -> Event:  # fmt: skip
-        return e.ToolFailed(call_id, attempt, error, transient, did_not_happen, again, cut)
+        return e.ToolFailed(call_id, attempt, error, transient, did_not_happen, again, cut, retry_at)
 
     def word(self, args: Json, key: str) -> Word | None:
         """Return what its hook says. One that raises, doesn't know, or returns anything else has said nothing."""
@@ -181,7 +186,8 @@ class ModelOptions(TypedDict, total=False):
     `into(answer)` turns the recorded JSON into the value that the agent gets. `usage(answer)` returns the tokens,
     {input, output, cache_read, cache_write}, and `cost(answer)` the price, {amount, currency}, where the answer doesn't
     say them as `usage` and `cost`; None is unknown. `timeout_s` bounds the call in seconds; `provider` and
-    `fingerprint` are for the log.
+    `fingerprint` are for the log. `retry` says how often it is asked again after a failure that may pass, where the
+    journal's own `retry` doesn't fit.
     """
 
     check: Callable[[Any], object] | None
@@ -191,6 +197,7 @@ class ModelOptions(TypedDict, total=False):
     usage: Callable[[Any], Mapping[str, Any] | None] | None
     cost: Callable[[Any], Mapping[str, Any] | None] | None
     fingerprint: str | None
+    retry: Retry | None
 
 
 class ModelTarget:
@@ -218,6 +225,7 @@ class ModelTarget:
         usage: Callable[[Json], Mapping[str, Any] | None] | None = None,
         cost: Callable[[Json], Mapping[str, Any] | None] | None = None,
         fingerprint: str | None = None,
+        retry: Retry | None = None,
     ) -> None:
         for given, function in {"check": check, "into": into, "usage": usage, "cost": cost}.items():
             if function is not None and inspect.iscoroutinefunction(function):
@@ -234,6 +242,7 @@ class ModelTarget:
         self.usage = usage or usage_of
         self.cost = cost or cost_of
         self.fingerprint = fingerprint
+        self.retry = checked(retry, name)
 
     @property
     def is_async(self) -> bool:
@@ -300,8 +309,9 @@ class ModelTarget:
     def failed(
         self, call_id: str, attempt: int, error: Error, *,
         transient: bool = False, did_not_happen: bool = False, again: bool = False, cut: bool = False,
+        retry_at: str | None = None,
     ) -> Event:  # fmt: skip
-        return e.ModelFailed(call_id, attempt, error, transient, again, cut)
+        return e.ModelFailed(call_id, attempt, error, transient, again, cut, retry_at)
 
     def spent(self, event: e.ModelFailed, error: BaseException) -> e.ModelFailed:
         """Return a failure with what it has cost all the same, if its error tells a `usage` or a `cost`."""

@@ -15,23 +15,24 @@ from typing import Any, Final, NoReturn
 from runjournal.log import events as e
 from runjournal.log.authority import tells_unknown
 from runjournal.log.base import Event, Json
+from runjournal.log.clock import timestamp
 from runjournal.log.limits import left_out_wait_s
 from runjournal.log.policies import REPEATABLE
 from runjournal.projections.calls import Call
-from runjournal.projections.children import child_key
 from runjournal.projections.index import args_sha256
 
 from . import failures as f
-from .attempts import LOST, Sender
+from .attempts import LOST, PAUSED, Sender
 from .callees import ModelTarget, Target, ToolTarget, today
 from .commands import Verb
 from .recorded_requests import alike
 from .requests import AskedRequest, copied
 from .sameness import known, same
-from .script import Entry, ScriptItem
+from .script import Awaiting, Entry, ScriptItem
 from .steps import StepControl
 from .tools import Names, call_key, looking
 from .verdict import LIVE, PERSON, Live, Nobody, Person, Verdict, judge
+from .waiter import Waiter
 
 Ask = tuple[Target, dict[str, Json]]
 
@@ -44,6 +45,7 @@ class Caller:
         self.order = steps.order
         self.steps = steps
         self.sender = sender
+        self.waiter = Waiter(steps.order)
         self.names = Names()  # of the tools that the run has called in this process
 
     def entry(self) -> Entry:
@@ -124,23 +126,41 @@ class Caller:
                     entry.shared[call_id] = []
                     shared.append(call_id)
                 outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
-            for call_id, (target, args, _) in wanted.items():
-                if isinstance(outcome := outcomes[call_id], Live | Nobody):
-                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))
+            yield from self._all_made(entry, wanted, outcomes)
         finally:
             for call_id in shared:
                 outcome = outcomes.get(call_id, LIVE)
-                if isinstance(outcome, Live | Person | Nobody):  # it came to nothing: who waits for it asks by himself
+                if (
+                    isinstance(outcome, Live | Person | Nobody) or outcome is PAUSED
+                ):  # it came to nothing: who waits for it asks by himself
                     outcome = f.Released(f"{call_id} was not made")
                 failure = outcome if isinstance(outcome, BaseException) else None
                 self.share(entry, call_id, None if failure else outcome, failure)
-        if waits := [call_id for call_id, outcome in outcomes.items() if outcome is PERSON]:
-            yield from self.wait(entry, [{"kind": "question", "id": call_id} for call_id in waits])
         for call_id, outcome in outcomes.items():
             if isinstance(outcome, BaseException):
                 entry.busy.pop(call_id, None)
                 entry.numbers.clear()
         return [self._parsed_or_failure(wanted[call_id][0], outcomes[call_id]) for call_id in ids]
+
+    def _all_made(
+        self, entry: Entry, wanted: dict[str, tuple[Target, dict[str, Json], str]], outcomes: dict[str, Any]
+    ) -> Verb[None]:
+        """Make those of several calls that are to be made; wait, when nothing else can go on, for those that can't be.
+
+        What has come by then goes on.
+        """
+        while True:
+            for call_id, (target, args, _) in wanted.items():
+                if isinstance(outcome := outcomes[call_id], Live | Nobody):
+                    outcomes[call_id] = yield from self._caught(self._made(entry, call_id, target, args, outcome))
+            left = [key for key, outcome in outcomes.items() if outcome is PERSON or outcome is PAUSED]
+            if not left:
+                return
+            yield from self.waiter.wait_for(entry, *(self._awaiting(key, outcomes[key]) for key in left))
+            for call_id in left:
+                if outcomes[call_id] is PERSON or self.sender.due_at(call_id) is None:
+                    target, args, _ = wanted[call_id]
+                    outcomes[call_id] = yield from self._caught(self.recorded(entry, call_id, target, args))
 
     def _caught(self, steps: Verb[Any]) -> Verb[Any]:
         try:
@@ -286,18 +306,36 @@ class Caller:
             outcome = yield from self.recorded(entry, call_id, target, args)
             if isinstance(outcome, Live | Nobody):
                 outcome = yield from self._made(entry, call_id, target, args, outcome)
-            if outcome is not PERSON:
+            if outcome is not PERSON and outcome is not PAUSED:
                 return outcome
-            yield from self.wait_for(entry, call_id, "question")
+            yield from self._waited(entry, call_id, target, args, outcome)
+
+    def _waited(self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], outcome: Any) -> Verb[None]:
+        """Wait for a person's word about a call, or until it may be sent again."""
+        try:
+            yield from self.waiter.wait_for(entry, self._awaiting(call_id, outcome))
+        except self.core.driver.cancellation:
+            if outcome is PAUSED:
+                yield from self.sender.give_up(entry, call_id, target, args)
+            raise
+
+    def _awaiting(self, call_id: str, outcome: Any) -> Awaiting:
+        if outcome is PERSON:
+            return Awaiting("question", call_id)
+        return Awaiting("timer", call_id, self.sender.due_at(call_id) or timestamp(self.core.lineage.clock.now()))
 
     def _made(
         self, entry: Entry, call_id: str, target: Target, args: dict[str, Json], outcome: Live | Nobody
     ) -> Verb[Any]:
-        """Send a call, its intent directly before its body; return its value, or PERSON. Raises what the agent is told.
+        """Send a call, its intent directly before its body; return its value, PERSON or PAUSED.
+
+        Raises what the agent is told.
 
         One whose failure proves nothing is judged as after a crash, but that its hook was asked just now.
         """
         while outcome is LIVE:
+            if (yield from self.sender.paused(entry, call_id, target, args)):
+                return PAUSED
             started = yield from self.sender.start(entry, call_id, target, args)
             outcome = yield from self.sender.finish(entry, call_id, target, args, started)
             if outcome is LOST:
@@ -443,42 +481,9 @@ class Caller:
 
     # Waiting for a word.
 
-    def wait_for(self, entry: Entry, call_id: str, kind: str, bound_s: float | None = None) -> Verb[None]:
-        """Let the run wait, once nothing else can go on: no call is in flight, and nobody was just told something.
-
-        Return if what it waits for has come, or if `bound_s` passed while something else went on.
-        """
-        core, about = self.core, {"kind": kind, "id": call_id}
-        entry.questions.append(call_id)
-        core.driver.settle()
-        try:
-            came = yield from core.until(lambda: core.state.answered(about) or self.order.idle(entry), bound_s)
-            if came and not core.state.answered(about):
-                yield from self.wait(entry, self.open_waits(entry))
-        finally:
-            entry.questions.remove(call_id)
-
-    def _due(self, waits: list[dict[str, str]], before: Sequence[Event]) -> str | None:
-        """Return when a wait is over though nothing has come: when the time of its first question is."""
-        known = self.core.state.approvals.known
-        times = [known[wait["id"]].expires_at for wait in waits if wait["id"] in known]
-        times += [event.expires_at for event in before if isinstance(event, e.ApprovalRequested)]
-        return min(filter(None, times), default=None)
-
-    def open_waits(self, entry: Entry) -> list[dict[str, str]]:
-        """Return all that the step waits for: unanswered questions, and children."""
-        waits = [self._wait_of(key) for key in entry.questions]
-        return [wait for wait in waits if wait["kind"] == "child" or not self.core.state.answered(wait)]
-
-    def _wait_of(self, key: str) -> dict[str, str]:
-        if key.startswith(child_key("")):
-            return {"kind": "child", "id": key.removeprefix(child_key(""))}
-        return {"kind": "approval" if key in self.core.state.approvals.known else "question", "id": key}
-
-    def wait(self, entry: Entry, waits: list[dict[str, str]], *before: Event) -> Verb[None]:
-        """Record the wait; people are told behind it. The lease goes back, the step stays open."""
-        yield from self.core.append(*before, e.RunWaiting(waits, self._due(waits, before)))
-        self.core.halt(f.Suspend(", ".join(wait["id"] for wait in waits)))
+    def wait(self, entry: Entry, waits: list[dict[str, Any]], *before: Event, due_at: str | None = None) -> Verb[None]:
+        """Let the run wait; it goes on at `due_at` (UTC text) though nothing has come."""
+        return self.waiter.wait(waits, *before, due_at=due_at)
 
 
 _NOBODY: Final = Call("", "", "\0")

@@ -24,7 +24,7 @@ from .budget import Budget, left_for_children
 from .calls import Caller
 from .commands import Append, Ended, Invoke, Verb, WithRun
 from .requests import copied
-from .script import Entry, ScriptItem
+from .script import Awaiting, Entry, ScriptItem
 
 
 class ChildOptions(TypedDict, total=False):
@@ -75,13 +75,15 @@ def _is_async(agent: Callable[..., Any]) -> bool:
 class Standing(NamedTuple):
     """How the line of a child stands: its newest run, and the end of that, None while it goes on.
 
-    `ready`: it may be run here, now. `spent` is what its line has spent, and all below it, {usd, tokens}.
+    `ready`: it may be run here, now; `due_at`: then it may be (UTC text). `spent` is what its line and all below
+    it have spent, {usd, tokens}.
     """
 
     run_id: str
     end: e.RunCompleted | e.RunFailed | e.RunCancelled | e.RunPurged | None
     ready: bool
-    spent: dict[str, Any] | None
+    spent: dict[str, Any] | None = None
+    due_at: str | None = None
 
 
 class Nursery(Protocol):
@@ -257,7 +259,8 @@ class ChildCalls:
                 return self._value(at)
             agent = self._agents.get(child_id) or self.nursery.found(child.agent if child is not None else None)
             if tried or agent is None or not there.ready:
-                yield from self._wait(entry, key)
+                yield from self.caller.waiter.wait_for(entry, Awaiting("child", child_id, there.due_at))
+                tried = False  # it is due
             else:
                 tried = yield from self._run(entry, key, agent, there.run_id)
 
@@ -318,17 +321,6 @@ class ChildCalls:
             core.stop(error)
             raise error
         return True
-
-    def _wait(self, entry: Entry, key: str) -> Verb[None]:
-        """Let this run wait for a child, once nothing else can go on."""
-        entry.questions.append(key)
-        self.core.driver.settle()
-        try:
-            yield from self.core.until(lambda: self._untold(key) is not None or self.order.idle(entry), None)
-            if self._untold(key) is None:
-                yield from self.caller.wait(entry, self.caller.open_waits(entry))
-        finally:
-            entry.questions.remove(key)
 
 
 def _finished(child_id: str, there: Standing) -> e.ChildFinished:

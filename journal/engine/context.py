@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
@@ -265,7 +266,8 @@ class Context:
         opened = core.state.steps.open
         if opened is None or opened.id != entry.step:
             return []
-        arrived = core.state.inbox.arrived(opened.since)
+        waited = set(opened.waited.values())
+        arrived = [signal for signal in core.state.inbox.arrived(opened.since) if signal[1] not in waited]
         if opened.took is None:
             yield from core.append(e.SignalTaken([signal[1] for signal in arrived]))
         core.looked = True
@@ -394,6 +396,33 @@ class Context:
         return self._asker.ask_all(
             [worded(each.pop("action", ""), each.pop("args", None), cast("AskOptions", each)) for each in asked]
         )
+
+    # Times and signals.
+
+    async def _sleep(self, for_s: float | None, until: datetime | None, key: str | int | None) -> None:
+        """Sleep; outside a step it is a step of its own. Raises WrongArgument."""
+        timers = self._parts.timers
+        timers.check_sleep(for_s, until)
+
+        async def over() -> None:
+            await self._core.drive(timers.sleep(for_s, until))
+
+        if self._steps.inside:
+            await over()
+        else:
+            await self._do("sleep until" if for_s is None else f"sleep {for_s:g}s", key, over)
+
+    async def _wait_signal(self, name: str, timeout_s: float | None, key: str | int | None) -> Json:
+        """Wait for a signal; outside a step it is a step of its own. Raises WrongArgument."""
+        timers = self._parts.timers
+        timers.check_wait(name, timeout_s)
+
+        async def told() -> Json:
+            return await self._core.drive(timers.wait_signal(name, timeout_s))
+
+        if self._steps.inside:
+            return await told()
+        return await self._do(f"wait_signal {name}", key, told)
 
     # The loop of an agent.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, cast
+from urllib.error import URLError
 
 from runjournal.log.codec import plain
 from runjournal.log.errors import (
@@ -25,6 +26,8 @@ from runjournal.log.limits import error_text_chars_max
 from runjournal.log.shapes import Name
 from runjournal.projections import shell
 from runjournal.projections.status import STANDSTILLS
+
+from .clients import unreached
 
 
 class Transient(Exception):
@@ -322,9 +325,17 @@ class RunWaiting(JournalError):
 
 
 class RunNotDue(JournalError):
-    """The run's next round isn't due yet."""
+    """The run goes on at a time that hasn't come: `due_at` (UTC text). `cause` says in words what it waits for."""
 
     code = "run_not_due"
+
+    def __init__(self, run_id: str, due_at: str, cause: str) -> None:
+        super().__init__(
+            f"run {run_id} goes on at {due_at}, not before: {cause}; run it again then, or have `run` wait (wait_s=)"
+        )
+        self.run_id = run_id
+        self.due_at = due_at
+        self.cause = cause
 
 
 class RunBusy(JournalError):
@@ -452,7 +463,8 @@ def _is_transient(error: BaseException) -> bool:
     told = said(error, "transient")
     if isinstance(told, bool):
         return told
-    if isinstance(error, Transient | ConnectionError | TimeoutError):
+    reason = said(error, "reason") if isinstance(error, URLError) else error
+    if isinstance(reason, Transient | ConnectionError | TimeoutError) or unreached(error):
         return True
     status = _status_of(error)
     return bool(status in TRANSIENT_STATUSES) or 500 <= status < 600  # noqa: PLR2004

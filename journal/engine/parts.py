@@ -18,6 +18,7 @@ from .core import Core
 from .driver import finished
 from .media import RunMedia
 from .requests import AskedRequests
+from .timers import Timers
 
 T = TypeVar("T")
 
@@ -79,6 +80,7 @@ class RunParts:
         self.steps = caller.steps
         self.caller = caller
         self.children = ChildCalls(caller, nursery)
+        self.timers = Timers(caller)
         self.lent = LentValues()
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self._read = ReadMessages(self.core)

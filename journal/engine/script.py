@@ -29,6 +29,14 @@ class ScriptItem(NamedTuple):
     nth: int
 
 
+class Awaiting(NamedTuple):
+    """What a task of a step waits for: `kind` and `id` as in run.waiting; `due_at`: when it is over all the same."""
+
+    kind: str
+    id: str
+    due_at: str | None = None
+
+
 @dataclass(slots=True)
 class Entry:
     """An execution of a step's body. `asked` is what it asked for; `busy` is what of that is in flight or was returned.
@@ -61,7 +69,7 @@ class Entry:
     )
     held: set[str] = field(default_factory=set[str])
     tasks: Any = None  # that were made in it, on a loop
-    questions: list[str] = field(default_factory=list[str])
+    awaited: list[Awaiting] = field(default_factory=list[Awaiting])
 
     recorded: set[str] = field(default_factory=set[str])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
@@ -131,8 +139,8 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
         match event:
             case e.ToolStarted() | e.ModelStarted():
                 _ask(script, needed, ends, at, event.call_id)
-            case e.ApprovalRequested():
-                _ask(script, needed, ends, at, event.approval_id)
+            case e.ApprovalRequested(approval_id=about) | e.TimerSet(timer_id=about):
+                _ask(script, needed, ends, at, about)
             case e.ToolCompleted() | e.ModelCompleted() | e.ToolFailed() | e.ModelFailed():
                 if getattr(event, "again", False) or getattr(event, "lost", False):
                     continue
@@ -149,6 +157,11 @@ def read(events: Iterable[tuple[int, Event]]) -> tuple[list[ScriptItem], set[int
             case e.ApprovalResolved():
                 if needed[event.approval_id]:
                     script.append(ScriptItem(at, "tell", event.approval_id, 0))
+            case e.TimerFired():
+                script.append(ScriptItem(at, "tell", event.timer_id, 0))
+            case e.SignalTaken(wait_id=str(wait_id)):
+                _ask(script, needed, ends, at - 1, wait_id)
+                script.append(ScriptItem(at, "tell", wait_id, 0))
             case e.ToolResolved(outcome="happened"):
                 if needed[event.call_id]:
                     script.append(ScriptItem(at, "tell", event.call_id, 0))

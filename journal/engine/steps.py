@@ -210,7 +210,7 @@ class StepControl:
         """Complete a step, when its calls have ended and all that is recorded has been asked for."""
         self.core.alive()
         self.core.driver.settle()
-        yield from self.core.until(lambda: self.order.idle(entry) or entry.questions, None)
+        yield from self.core.until(lambda: self.order.idle(entry) or entry.awaited, None)
         yield from self.core.until(lambda: not self.order.left_out(entry, questions=False), self.order.wait_s())
         yield from self.core.until(lambda: self.order.idle(entry), None)
         self.order.stop_if_left_out(entry, "the end of the step", questions=False)

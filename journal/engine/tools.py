@@ -46,6 +46,7 @@ from runjournal.log.shapes import Name
 from runjournal.log.store import Transaction
 
 from .failures import CallFailed, DidNotHappen, NotInRun, SameName, ToolUsesRun
+from .retry import Retry, checked
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -164,6 +165,7 @@ class Tool(Generic[P, R_co]):
     on_unknown: str = "ask"
     not_sent: tuple[type[Exception], ...] = ()
     into: Callable[[Json], Any] | None = None
+    retry: Retry | None = None
     instance: Any = field(default=None, repr=False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -432,6 +434,7 @@ def _check(made: Tool[..., Any]) -> None:
     for given, function in {"reconcile": made.reconcile, "into": made.into}.items():
         if inspect.iscoroutinefunction(function):
             raise InvalidArgument(f"{made.name}: {given}= is a coroutine function: make it a plain one")
+    checked(made.retry, made.name)
     if made.timeout_s is not None and not made.timeout_s > 0:
         raise InvalidArgument(f"{made.name}: timeout_s: expected more than 0, got {made.timeout_s!r}")
     fields = {name for _, name, _, _ in string.Formatter().parse(made.key) if name is not None}
@@ -449,6 +452,7 @@ def tool(
     policy: Literal["transactional"],
     key: str | None = None,
     into: Callable[[Json], Any] | None = None,
+    retry: Retry | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[Concatenate[Tx, P], R]], Tool[P, R]]: ...
 
@@ -465,6 +469,7 @@ def tool(
     on_unknown: Literal["ask", "fail", "tell"] = "ask",
     not_sent: tuple[type[Exception], ...] = (),
     into: Callable[[Json], Any] | None = None,
+    retry: Retry | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
@@ -493,7 +498,8 @@ def tool(
     "ask" lets the run wait for a person, and the agent never hears of it; "fail" raises CallOutcomeUnknown, each time
     it asks; "tell" raises it once, and a call that is asked for again is sent again (a shell, whose commands fail all
     day). `into`, a class of yours, is what the recorded JSON is turned into. `name` is what the log calls the tool: a
-    run that calls two functions by one name is stopped with SameName.
+    run that calls two functions by one name is stopped with SameName. `retry` says how often a call is tried again that
+    failed for now and can't happen twice, where the journal's own `retry` doesn't fit.
 
     A method says on which object it was called by that object's `runjournal_id`, which is then one of its arguments.
     """

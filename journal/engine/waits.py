@@ -39,6 +39,8 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
         why = f": {state.status.why}" if state.status.why else ""
         return Awaited(kind, key, f"{STANDSTILLS[kind]} ({key}){why}", [shell.command("resume", run_id, db=db)])
     question, call = state.approvals.known.get(key), state.calls.known.get(key)
+    if kind == "timer":
+        return Awaited(kind, key, timer_words(state, wait), [])
     if question is not None:
         choices: list[str] = list(wait.get("choices") or ())
         answer = f"one of {', '.join(choices)}, or a no," if choices else "a yes or no"
@@ -52,5 +54,21 @@ def awaited(run_id: str, state: RunState, wait: Mapping[str, Any], *, db: str = 
         what = f"whether {shell.asked(call.tool, wait.get('args'))} happened, sent {call.started_at}"
         return Awaited(kind, key, what, shell.resolutions(run_id, key, db=db), MENDS)
     if kind == "signal":
-        return Awaited(kind, key, f"the signal {key!r}", [shell.command("signal", run_id, key, db=db)])
+        until = f", until {state.status.due_at}" if state.status.due_at else ""
+        return Awaited(kind, key, f"the signal {key!r}{until}", [shell.command("signal", run_id, key, db=db)])
     return Awaited(kind, key, f"{kind} {key}", [])
+
+
+def timer_words(state: RunState, wait: Mapping[str, Any]) -> str:
+    """Return what a wait for a time is about, in words."""
+    key = str(wait["id"])
+    call, sleeps = state.calls.known.get(key), state.steps.open.timers if state.steps.open else {}
+    if call is None:
+        return f"a sleep, until {sleeps[key][0]}" if key in sleeps else f"a time, {state.status.due_at}"
+    why = f" ({wait['reason']})" if wait.get("reason") else ""
+    return f"{call.tool}, whose attempt {call.attempt} failed{why}, to be tried again at {call.retry_at}"
+
+
+def only_timers(state: RunState) -> bool:
+    """Return whether a run waits for nothing but times."""
+    return bool(state.status.waits) and all(wait["kind"] == "timer" for wait in state.status.waits)

@@ -29,6 +29,7 @@ import orjson
 from runjournal.log.base import RecordedEvent
 from runjournal.log.blob_names import references
 from runjournal.log.chain import GENESIS, PURGED, event_hash
+from runjournal.log.cipher import ERASED_KEY
 from runjournal.log.codec import check_run_id, digest_of
 from runjournal.log.errors import InvalidArgument, JournalError
 from runjournal.log.head import Head
@@ -102,6 +103,10 @@ class Stored(Protocol):
         """Yield the run's events with after < seq <= upto, in order."""
         ...
 
+    def secret(self, kind: str, name: str) -> bytes | None:
+        """Return a key; ERASED_KEY if it was erased, None if there is none."""
+        ...
+
 
 def export_lines(rows: Iterable[JsonlRow], blob: Callable[[str], bytes | None], key: Keys = no_key) -> Iterator[bytes]:
     """Yield the lines of an export, each with its newline.
@@ -168,12 +173,12 @@ def read_lines(lines: Iterable[bytes], path: str = "") -> Iterator[Entry]:
 def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
     """Yield what of an export a store doesn't have: all, the tail of a run, or nothing; blobs and keys always.
 
-    Of a run that was purged there that is nothing.
+    Of a run that was purged or erased there that is nothing.
 
     Raises ImportConflict if the store has a run of the same id with another history.
     """
     heads: dict[str, tuple[int, str | None]] = {}
-    purged: set[str] = set()
+    gone: set[str] = set()
     last: dict[str, tuple[int, str]] = {}
     for entry in entries:
         if not isinstance(entry, JsonlRow):
@@ -182,9 +187,9 @@ def additions(entries: Iterable[Entry], stored: Stored) -> Iterator[Entry]:
         if entry.run_id not in heads:
             head = stored.head(entry.run_id)
             heads[entry.run_id] = (head.head_seq, head.head_hash) if head else (0, None)
-            if head is not None and head.status == "purged":
-                purged.add(entry.run_id)
-        if entry.run_id in purged:
+            if head is not None and (head.status == "purged" or stored.secret("run", entry.run_id) == ERASED_KEY):
+                gone.add(entry.run_id)
+        if entry.run_id in gone:
             continue
         seq, expected = heads[entry.run_id]
         if entry.seq > seq:

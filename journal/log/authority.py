@@ -86,6 +86,10 @@ class Scene(Protocol):
         """Return the newest run of a line."""
         ...
 
+    def elsewhere(self) -> bool:
+        """Return whether the run was imported, and lives elsewhere."""
+        ...
+
     def happened(self, key: str) -> bool:
         """Whether a call that happens once has happened under this key, anywhere in the run's scope."""
         ...
@@ -197,7 +201,7 @@ def _may_begin(head: Head, kind: str, by: str) -> None:
 def _may_tell(head: Head, draft: Draft, status: str, scene: Scene) -> None:
     """Judge what is told of a run that nobody owns, and the erasing or purging of one that has ended."""
     if draft.type in _OVER:
-        if status not in TERMINAL and status not in UNOWNED:
+        if status not in TERMINAL and status not in UNOWNED and not scene.elsewhere():
             word = draft.type.removeprefix("run.")
             raise InvalidTransition(head.run_id, status, draft.type, f"only a run that has ended is {word}")
     elif status == "open":

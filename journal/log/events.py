@@ -350,7 +350,7 @@ class ApprovalRequested(Event):
     call_id: Name | None = None
     risk: Name | None = None
     expires_at: Time | None = None
-    choices: Annotated[list[str] | None, s.ListOf(s.Name(), 1)] = None
+    choices: list[str] | None = None
     default: Annotated[Obj | None, s.DEFAULT] = None
 
 
@@ -365,7 +365,26 @@ class ApprovalResolved(Event):
     decision: Annotated[str, s.OneOf(DECISIONS)]
     args: Json = None
     note: str | None = None
-    choice: Name | None = None
+    choice: str | None = None
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class TimerSet(Event):
+    """The open step sleeps, or waits for a signal with a bound: until then, however often it is entered again."""
+
+    TYPE: ClassVar[str] = "timer.set"
+    timer_id: Name
+    due_at: Time
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class TimerFired(Event):
+    """The agent was told that a sleep is over."""
+
+    TYPE: ClassVar[str] = "timer.fired"
+    timer_id: Name
 
 
 @builtin
@@ -383,7 +402,10 @@ class SignalReceived(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class SignalTaken(Event):
-    """The open step has seen these signals; it takes them if it completes. None: the wait timed out."""
+    """The open step has seen these signals; it takes them if it completes.
+
+    `wait_id`: it has waited for the one; none of them: the wait timed out.
+    """
 
     TYPE: ClassVar[str] = "signal.taken"
     signal_ids: list[str]
@@ -506,7 +528,8 @@ class BlobAttached(Event):
 
 RELAXED: Final = frozenset({
     "step.started", "message.appended", "memory.set", "memory.deleted", "memory.reset", "plan.set", "plan.updated",
-    "prompt.pinned", "context.compacted", "signal.taken", "note.added", "blob.attached"})  # fmt: skip
+    "prompt.pinned", "context.compacted", "signal.taken", "note.added", "timer.set", "timer.fired",
+    "blob.attached"})  # fmt: skip
 """Types whose commit survives the death of the process, but a power cut may take it until the next durable one."""
 
 

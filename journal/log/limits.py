@@ -186,8 +186,22 @@ money_digits_max: Final = 18
 """Digits of an amount of money, before and behind its point; another one is unknown."""
 usage_bytes_max: Final = 16 * 1024
 """The usage that a model's answer tells of: a longer one is kept without `raw`; the answer holds it."""
-tries_max: Final = 3
-"""Attempts of a call within one ask; the failure of the last one reaches the agent."""
+retry_attempts: Final = 50
+"""Attempts of a call within one ask, unless `Retry` says otherwise; the failure of the last one reaches the agent."""
+retry_first_s: Final = 1.0
+"""The longest pause before the second attempt of a call, unless `Retry` says otherwise."""
+retry_factor: Final = 3.0
+"""Times as long is the longest pause before each further attempt, unless `Retry` says otherwise."""
+retry_longest_s: Final = 300.0
+"""The longest pause between two attempts of a call, unless `Retry` or the service itself says otherwise."""
+retry_within_s: Final = 6 * 3600.0
+"""From the first attempt of a call to the last one of its ask, unless `Retry` says otherwise."""
+retry_after_s_max: Final = 366 * 86400.0
+"""What a service may ask for by `Retry-After`; longer counts as this."""
+refused_max: Final = 3
+"""Answers of a model that `check=` refuses, within one ask: each is paid for. The last one reaches the agent."""
+pause_s_max: Final = 5.0
+"""A pause within a call, or a sleep, that is longer gives the run back; a shorter one is slept in its process."""
 record_waits_s: Final = (0.1, 0.5, 2.0)
 """Between tries to tell the log of an outcome; when the last has failed, the store's error reaches the agent."""
 hook_s: Final = 30.0
@@ -198,6 +212,10 @@ then it goes on without."""
 told_turns: Final = 10
 """Turns of the loop between two ends that are told: whoever was told does first what he will do at once. A coroutine
 that hasn't begun after as many was not awaited."""
+sleep_s_max: Final = 10 * 366 * 86400.0
+"""A sleep, and a wait for a signal with a bound; a longer one is refused."""
+wait_look_s: Final = 1.0
+"""Whoever runs a run and waits for it looks this often whether something has come before its time."""
 cancel_wait_s: float | None = 30.0
 """How long a cancel waits for what can't be cut; then it goes on without. None: until it has ended."""
 stamp_min_s: Final = 10**9

@@ -40,7 +40,7 @@ PRIVATE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool.resolved": ("result", "note"),
     "memory.set": ("value",),
     "prompt.pinned": ("fingerprint", "layers.*", "text"),
-    "approval.requested": ("reason", "args", "args_schema", "preview", "choices.*", "default"),
+    "approval.requested": ("reason", "args", "args_schema", "preview", "choices.*", "default.args", "default.choice"),
     "approval.resolved": ("args", "note", "choice"),
     "signal.received": ("payload",),
     "child.finished": ("output", *_ERROR),

@@ -318,7 +318,7 @@ WAIT: Final = Fields(
     {"kind": OneOf(("approval", "question", "child", "signal", "timer", "code", "recoveries")), "id": Name()},
     {"step": Name(), "differs": OneOf(("plan", "step", "request"))},
 )
-DEFAULT: Final = Fields({}, {"args": Anything(), "choice": Name()})
+DEFAULT: Final = Fields({}, {"args": Anything(), "choice": Text()})
 RECALLED_CALL: Final = Fields(
     {"tool": Name(), "policy": OneOf(("model", *POLICIES)), "status": OneOf(("new", "completed", "failed"))},
     {

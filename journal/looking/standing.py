@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from runjournal.children import moved
+from runjournal.engine.waits import awaited
 from runjournal.family import below
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -314,6 +315,11 @@ def _children(stand: Stand) -> Iterable[Way]:
     yield from _ends(stand)
 
 
+def _awaited(stand: Stand) -> str:
+    """What it waits for, in words."""
+    return "; ".join(awaited(stand.run_id, stand.state, wait).what for wait in stand.state.status.waits)
+
+
 def _stopping(stand: Stand) -> Iterable[Way]:
     if stand.state.status.cancel != "now":
         yield stand.do("cancel", "stop it at its next call, not behind its step", options="--mode now")
@@ -490,8 +496,14 @@ KINDS: Final[tuple[StandingKind, ...]] = (
     StandingKind(
         "signal",
         lambda s: bool(s.waits_for("signal")),
-        lambda s: f"it waits for the signal {', '.join(repr(wait['id']) for wait in s.waits_for('signal'))}",
+        lambda s: f"it waits for {_awaited(s)}",
         _signals,
+    ),
+    StandingKind(
+        "timer",
+        lambda s: bool(s.waits_for("timer")),
+        lambda s: f"it goes on at {s.head.due_at}, not before: it waits for {_awaited(s)}",
+        lambda s: [s.go_on("recover", "run it here, then", moves=False), *_ends(s)],
     ),
     StandingKind(
         "child",

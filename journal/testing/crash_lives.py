@@ -453,9 +453,9 @@ def _found(journal: AsyncJournal) -> dict[str, Any]:
     except RunNotFound:
         return {}
     state = journal.state(RUN)
-    due = (
-        parse_timestamp(head.due_at) - journal.clock.now() if head.due_at and head.status == "scheduled_retry" else None
-    )
+    kinds = {str(wait["kind"]) for wait in state.status.waits}
+    timed = head.status == "scheduled_retry" or (head.status == "waiting" and kinds <= {"timer", "signal"})
+    due = parse_timestamp(head.due_at) - journal.clock.now() if head.due_at and timed else None
     return {
         "status": head.status,
         "waits": list(state.status.waits) if head.status == "waiting" else [],

@@ -143,7 +143,7 @@ def next_event(rng: random.Random, state: RunState) -> Written:
             return (claim(epoch + 1), 0) if rng.random() < 0.95 else (e.RunCancelled("no"), 0)  # noqa: PLR2004
         case "waiting":
             if asked := sorted(state.approvals.open()):
-                return event(rng, e.ApprovalResolved, approval_id=rng.choice(asked)), 0
+                return _answered(rng, state, rng.choice(asked))
             return claim(epoch + 1, "manual"), 0
         case "scheduled_retry":
             return e.RunRequeued("retry_due"), 0
@@ -233,17 +233,29 @@ def _ask(rng: random.Random, state: RunState) -> Written:
 
 def _answer(rng: random.Random, state: RunState) -> Written | None:
     asked = sorted(state.approvals.open())
-    if not asked:
-        return None
-    over = state.approvals.known[asked[0]].expires_at is not None  # AT is over at any time at which this is appended
+    return _answered(rng, state, asked[0]) if asked else None
+
+
+def _answered(rng: random.Random, state: RunState, key: str) -> Written:
+    over = state.approvals.known[key].expires_at is not None  # AT is over at any time at which this is appended
     decision = "expired" if over else rng.choice(("approved", "rejected", "edited"))
-    return event(rng, e.ApprovalResolved, approval_id=asked[0], decision=decision), 0
+    return event(rng, e.ApprovalResolved, approval_id=key, decision=decision), 0
 
 
 def _signal(rng: random.Random, state: RunState) -> Written:
     if state.inbox.signals and state.steps.open and rng.random() < 0.5:  # noqa: PLR2004
-        return e.SignalTaken([signal[1] for signal in state.inbox.signals]), state.status.epoch
+        waits = f"w{state.seq}" if rng.random() < 0.5 else None  # noqa: PLR2004
+        taken = [signal[1] for signal in state.inbox.signals]
+        return e.SignalTaken(taken[: 1 if waits else None], waits), state.status.epoch
     return event(rng, e.SignalReceived, signal_id=f"s{state.seq}"), 0
+
+
+def _timer(rng: random.Random, state: RunState) -> Written | None:
+    if state.steps.open is None:
+        return None
+    running = sorted(key for key, (_, fired) in state.steps.open.timers.items() if not fired)
+    one = e.TimerFired(running[0]) if running else event(rng, e.TimerSet, timer_id=f"t{state.seq}")
+    return one, state.status.epoch
 
 
 def _close(rng: random.Random, state: RunState) -> Written | None:
@@ -266,6 +278,6 @@ def _leave(rng: random.Random, state: RunState) -> Written:
 Move = Callable[[random.Random, RunState], "Written | None"]
 _MOVES: Final[tuple[Move, ...]] = (
     _context, _context, _call, _call, _end, _end, _word, _told, _adopted, _ask, _answer, _signal, _close, _close, _step,
-    _leave,
+    _leave, _timer,
 )  # fmt: skip
 _MOVES_OUTSIDE: Final[tuple[Move, ...]] = (_step, _step, _step, _step, _context, _signal, _leave)

@@ -65,6 +65,10 @@ class _Scene:
         """Raise: the store knows."""
         _give_up(scope)
 
+    def elsewhere(self) -> bool:
+        """Raise: the store knows."""
+        _give_up(self)
+
     def happened(self, key: str) -> bool:
         """Raise: the store knows."""
         _give_up(key)

@@ -364,6 +364,10 @@ class _Append:
         """Return the newest run of a line."""
         return self.tx.newest(scope)
 
+    def elsewhere(self) -> bool:
+        """Return whether the run was imported, and lives elsewhere."""
+        return self.tx.imported(self.head.run_id) is not None
+
     def happened(self, key: str) -> bool:
         """Return whether a call that isn't idempotent has happened under this key, in this run's scope."""
         return self.tx.effect(self.head.scope or self.head.run_id, key) is not None

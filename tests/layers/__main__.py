@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from . import errors, kills, power, races, states, tampering, traced
+from . import again, errors, interrupts, kills, power, races, states, tampering, traced
 from .report import FIRST, Entry, apart
 
 Layer = Callable[..., "Entry | list[Entry]"]
@@ -67,6 +67,7 @@ def parts(seed: str, scale: float) -> list[Part]:
         *sharded("L4", states.states, 500_000),
         *sharded("L1", kills.kills, 10_000),
         *(Part("L2", errors.errors, (f"{seed}", SHARDS * every, 1 + shard)) for shard in range(SHARDS)),
+        *(Part("L1", again.recoveries, (f"{seed}", SHARDS * every, 1 + shard)) for shard in range(SHARDS)),
         Part("L1", traced.kill, (seed, of(600))),
         Part("L2", traced.error, (seed, of(400))),
         *sharded("L7", tampering.tamperings, 1000),
@@ -75,6 +76,9 @@ def parts(seed: str, scale: float) -> list[Part]:
         Part("L5", races.deliveries, (seed, of(1000))),
         Part("L5", races.fences, (seed, of(1000))),
         Part("L5", races.clocks, (seed, of(1000))),
+        Part("L5", races.repeats, (seed, of(1000))),
+        Part("L5", races.forks, (seed, of(1000))),
+        *sharded("L6", interrupts.interrupts, 1000),
     ]
 
 
@@ -92,8 +96,11 @@ CONTROLS: Final[tuple[tuple[str, Layer, int, str], ...]] = (
             "journal_mode=DELETE",
         )
     ),
+    ("L5", races.repeats, 4, "a retry that doesn't compare bytes"),
+    ("L5", races.forks, 3, "no guard after a fork"),
     ("L5", races.fences, 30, "no fence"),
     ("L5", races.fences, 60, "a fence outside of the transaction"),
+    ("L6", interrupts.interrupts, 60, "an interrupted claim that is kept"),
     ("L7", tampering.tamperings, 2, "no hash compared"),
     ("L7", tampering.tamperings, 2, "a checkpoint that is believed"),
 )
@@ -146,7 +153,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m layers", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seed", default="7")
     parser.add_argument("--scale", type=float, default=1.0, help="a part of the full numbers, from 0 to 1")
-    parser.add_argument("--only", choices=["L1", "L2", "L3", "L4", "L5", "L7"])
+    parser.add_argument("--only", choices=["L1", "L2", "L3", "L4", "L5", "L6", "L7"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", type=Path, help="write what was found to this file, as JSON")
     given = parser.parse_args(argv)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from runjournal import runner
 from runjournal.log import authority, sqlite_place
 from runjournal.log import events as e
 from runjournal.log import sqlite as sqlite_module
 from runjournal.log.errors import StaleEpoch
 from runjournal.projections.chain_audit import ChainAudit
 from runjournal.projections.findings import Finding
-from runjournal.writing import checkpoints
+from runjournal.writing import appender, checkpoints
 from runjournal.writing.appender import Appender
 
 EARLY = False
@@ -124,6 +126,34 @@ EARLY_EFFECTS: set[str] = set()
 """What has happened already."""
 
 
+def uncompared() -> None:
+    """Take whatever stands where an append would have stood for that append."""
+
+    def repeated(self: Any) -> Any:
+        batch, head = self.batch, self.head
+        if batch.expect is None or batch.expect >= head.head_seq:
+            return None
+        there = list(self.tx.read(batch.run_id, batch.expect, batch.expect + len(batch.drafts)))
+        return there if len(there) == len(batch.drafts) else None
+
+    appender._Append._repeated = repeated  # type: ignore[method-assign]
+
+
+def unguarded() -> None:
+    """Let a forked child use the store of its parent."""
+    of_whoever_asks = property(lambda _: os.getpid(), lambda *_: None)
+    sqlite_module.SQLiteStore._pid = of_whoever_asks  # type: ignore[assignment]
+
+
+def kept_claims() -> None:
+    """Keep the claim of a run that an interrupt has taken from its agent."""
+
+    def keep(*_: object) -> None:
+        return None
+
+    runner.Runner.let_go = keep  # type: ignore[method-assign, assignment]
+
+
 def believed() -> None:
     """Believe a checkpoint that says that it is one."""
 
@@ -144,4 +174,7 @@ HARMS: dict[str, Callable[[], None]] = {
     "a fence outside of the transaction": fenced_outside,
     "an effect before its intent": effect_first,
     "a checkpoint that is believed": believed,
+    "a retry that doesn't compare bytes": uncompared,
+    "no guard after a fork": unguarded,
+    "an interrupted claim that is kept": kept_claims,
 }

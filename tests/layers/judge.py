@@ -104,21 +104,23 @@ def faults(journal: Journal) -> list[str]:
 def repeated(journal: Journal, told: Iterable[dict[str, Any]]) -> list[str]:
     """Append again what nobody knew the outcome of: it has to be there once, whatever came of it the first time.
 
-    What stands on a commit that is lost is refused, and that is no fault.
+    What stands on a commit that is lost is refused, and that is no fault; what is acknowledged has to be there.
     """
     unknown = [line for line in told if line["say"] == "unknown"]
+    done = set[str]()
     for line in unknown:
         batches = pickle.loads(base64.b85decode(line["again"]))
         try:
             journal.append_all(batches)
         except JournalError:
             continue
+        done.add(line["name"])
     found = stored(journal) if unknown else {}
     names = {line["name"]: line["count"] for line in unknown}
     return [
         f"repeated: of {name}, {parts} are there"
-        for name, parts in found.items()
-        if name in names and parts != list(range(names[name]))
+        for name, count in names.items()
+        if (parts := found.get(name, [])) != list(range(count)) and (parts or name in done)
     ]
 
 

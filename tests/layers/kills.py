@@ -60,10 +60,16 @@ class Points:
             failpoint.hit = None
 
 
-def _counts(work_on: Callable[[Path], Work], home: Path) -> dict[str, int]:
-    """Return how many writes and fsyncs a life makes, and how many points it passes."""
-    found = {kind: counted(work_on(emptied(home) / "runs.db"), (kind,)) for kind in ("write", "sync")}
-    return found | {"point": _seen(work_on(emptied(home) / "runs.db"), Points(0))}
+def counts(work_on: Callable[[Path], Work], home: Path, made: Callable[[], object] = lambda: None) -> dict[str, int]:
+    """Return how many writes and fsyncs a life makes, and how many points it passes; `made` makes what it finds."""
+
+    def fresh() -> Path:
+        emptied(home)
+        made()
+        return home / "runs.db"
+
+    found = {kind: counted(work_on(fresh()), (kind,)) for kind in ("write", "sync")}
+    return found | {"point": _seen(work_on(fresh()), Points(0))}
 
 
 def struck(work: Work, rng: random.Random, most: dict[str, int]) -> tuple[str, Life]:
@@ -87,8 +93,8 @@ def kills(seed: str, n: int, *, harm: str = "") -> Entry:
     """Kill writers and agents; each store is struck again and again, its recovery included, and then judged."""
     entry = Entry("L1", "SIGKILL at the k-th write, fsync or point, at random moments; recoveries struck too", seed)
     with timed(entry), folder() as home:
-        of_writer = _counts(lambda path: partial(workloads.appends, path, "count"), home / "c")
-        of_agent = _counts(
+        of_writer = counts(lambda path: partial(workloads.appends, path, "count"), home / "c")
+        of_agent = counts(
             lambda path: partial(workloads.runs, path, "count", world=path.with_name("world")), home / "c"
         )
         case = 0
@@ -154,12 +160,12 @@ def _agent(  # noqa: PLR0917 - what both kinds of cases take
     wrong = effects_wrong(workloads.effects(world), workloads.EXPECTED, output)
     if output is None:
         wrong.append(f"the last life told {life.told}")
-    wrong += live(lambda tell: tell(wrong=_audited(path))).told[0]["wrong"]
+    wrong += live(lambda tell: tell(wrong=audited(path))).told[0]["wrong"]
     if wrong:
         entry.add(f"case {case}, the agent in the end", wrong)
 
 
-def _audited(path: Path) -> list[str]:
+def audited(path: Path) -> list[str]:
     with Journal.open(path) as journal:
         return faults(journal)
 

@@ -21,9 +21,11 @@ from runjournal.log.errors import AppendRefused, JournalError, StaleEpoch, Store
 from runjournal.log.owner import here
 from runjournal.log.sqlite import SQLiteStore
 from runjournal.looking.audit import audit_store
+from runjournal.writing.appender import Batch
 
 from . import harms, workloads
-from .lives import Life, Living, Tell, begin
+from .kills import fell, judge_here
+from .lives import Life, Living, Tell, begin, live
 from .report import Entry, emptied, folder, timed
 
 PROCESSES = (2, 3, 4, 8, 16)
@@ -41,17 +43,17 @@ def appends(seed: str, rounds: int) -> list[Entry]:
     return entries
 
 
-def crowd(verb: Callable[[Tell], None], count: int, gate: Path) -> list[Life]:
-    """Have so many processes do the same at the same time."""
+def crowd(verbs: list[Callable[[Tell], None]], gate: Path) -> list[Life]:
+    """Have a process for each of these do it, all at the same time."""
 
-    def work(tell: Tell) -> None:
+    def work(verb: Callable[[Tell], None], tell: Tell) -> None:
         tell(say="ready")
         while not gate.exists():
             time.sleep(0)
         verb(tell)
 
-    children = [begin(work) for _ in range(count)]
-    time.sleep(0.002 * count)
+    children = [begin(partial(work, verb)) for verb in verbs]
+    time.sleep(0.002 * len(verbs))
     gate.touch()
     return [child.over() for child in children]
 
@@ -95,7 +97,7 @@ def deliveries(seed: str, n: int) -> Entry:
             else:
                 _asked(path)
                 verb = partial(_approve, path)
-            lives = crowd(verb, count, place / "gate")
+            lives = crowd([verb] * count, place / "gate")
             entry.count(f"{count} processes")
             entry.add(f"delivery {number} by {count}", _delivered(path, world, lives, asked=not number % 2))
     return entry
@@ -182,6 +184,99 @@ def _behind(path: Path, life: Life) -> list[str]:
     if [line.get("why") for line in life.told[1:]] not in ([StaleEpoch.__name__], []):
         wrong.append(f"the first owner was told {life.told[1:]}")
     return wrong[:1] + wrong[-1:]
+
+
+# --- repeated appends ------------------------------------------------------------------------------------------------
+
+
+class Still(SystemClock):
+    """A wall clock that stands still."""
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def _append(path: Path, batch: Batch, tell: Tell) -> None:
+    with Journal.open(path) as journal:
+        try:
+            journal.append(batch)
+        except JournalError as error:
+            tell(say=type(error).__name__)
+        else:
+            tell(say="yes")
+
+
+def repeats(seed: str, n: int, *, harm: str = "") -> Entry:
+    """Appends of one writer, of one instant, to one place: if they are the same each succeeds, and else one does."""
+    if harm:
+        harms.HARMS[harm]()
+    entry = Entry("L5", "the same append, or others of the same place and instant, by 2 to 16 processes at once", seed)
+    with timed(entry), folder() as home:
+        for number in range(n):
+            rng = random.Random(f"{seed} repeat {number}")
+            count, path = rng.choice(PROCESSES), emptied(home / "w") / "runs.db"
+            with Journal.open(path, by="w", clock=Still()) as journal:
+                journal.append("r", [e.RunQueued("k", None)], expect=0)
+                texts = ["same"] * count if number % 2 else [f"text {place}" for place in range(count)]
+                batches = [journal.batch("r", [e.NoteAdded(text)], expect=1) for text in texts]
+            lives = crowd([partial(_append, path, batch) for batch in batches], path.with_name("gate"))
+            said = [life.told[-1]["say"] for life in lives]
+            with Journal.open(path) as journal:
+                found = [record.event for record in journal.events("r", after=1)]
+            expected = {"yes"} if number % 2 else {"yes", "WrongExpectation"}
+            told = [text for text, word in zip(texts, said, strict=True) if word == "yes"]
+            wrong = [] if [e.NoteAdded(text) for text in dict.fromkeys(told)] == found else [f"{told} of {found}"]
+            entry.add(f"repeat {number}", wrong + [word for word in said if word not in expected])
+    return entry
+
+
+# --- forks ---------------------------------------------------------------------------------------------------------
+
+
+def _forking(path: Path, name: str, tell: Tell) -> None:
+    """Append beside a child that tries to use the open store of its parent."""
+    with Journal.open(path, checkpoints=workloads.OFTEN) as journal:
+        writer = workloads.Writer(journal, name, tell)
+        while not writer.runs:
+            writer.append()
+        child = begin(partial(_used, journal, writer.runs[0]))
+        for _ in range(6):
+            writer.append()
+        found = child.over().told
+        tell(say="child", found=[line.get("why", line) for line in found])
+        for _ in range(3):
+            writer.append()
+
+
+def _used(journal: Journal, run_id: str, tell: Tell) -> None:
+    uses: list[Callable[[], object]] = [
+        lambda: journal.append(run_id, [e.NoteAdded("of the child")], expect=None),
+        lambda: journal.head(run_id),
+        lambda: journal.store.heartbeat(run_id, 1, 1.0, 1.0),
+    ]
+    for use in uses:
+        try:
+            use()
+        except JournalError as error:
+            tell(why=type(error).__name__)
+        else:
+            tell(why="used")
+
+
+def forks(seed: str, n: int, *, harm: str = "") -> Entry:
+    """A child uses the store that its parent had open at the fork: it is refused, and the parent's store is sound."""
+    if harm:
+        harms.HARMS[harm]()
+    entry = Entry("L5", "a forked child uses its parent's open store, while the parent appends", seed)
+    with timed(entry), folder() as home:
+        for number in range(n):
+            path = emptied(home / "w") / "runs.db"
+            life = live(partial(_forking, path, f"{seed}-{number}"))
+            found = [line["found"] for line in life.told if line["say"] == "child"]
+            wrong = [] if found == [["UsedAfterFork"] * 3] else [f"the child was told {found}"]
+            told = [line for line in life.told if line["say"] != "child"]
+            entry.add(f"fork {number}", wrong + fell(life) + judge_here(path, told))
+    return entry
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------

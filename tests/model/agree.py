@@ -12,7 +12,7 @@ UNKNOWN = re.compile(r"[\w ]+ \(([^()\"]+)\) may have happened, and nobody knows
 SAID = {
     "run.queued": ("link", "again"),
     "run.requeued": ("mistake",),
-    "run.waiting": ("for",),
+    "run.waiting": ("for", "timers", "signals"),
     "run.completed": ("output",),
     "run.failed": ("cause", "left"),
     "step.started": ("id", "name", "kind", "index", "entry", "attempt"),
@@ -34,6 +34,9 @@ SAID = {
     "approval.requested": ("approval_id", "action", "args"),
     "approval.resolved": ("approval_id", "decision", "args"),
     "signal.received": ("payload",),
+    "signal.taken": ("wait_id", "took"),
+    "timer.set": ("timer_id",),
+    "timer.fired": ("timer_id",),
 }
 """What of an event is compared; of other types, that it is there."""
 
@@ -46,14 +49,14 @@ def words(value: Any) -> Any:
 def story(lab: Lab) -> dict[str, list[Any]]:
     """The events of each run. The index of a step isn't compared where there are forks: the model's leaves a gap for a
     step that was open or had failed, while a fork begins behind the last completed step."""
-    forked = any(log[0].data["link"] == "fork" for log in lab.store.log.values())
+    forked = any(log[0].data.get("link") == "fork" for log in lab.store.log.values())
     return {run_id: [_line(event, forked) for event in log] for run_id, log in lab.store.log.items()}
 
 
 def _line(event: Any, forked: bool) -> Any:
     said = {name: event.data.get(name) or None for name in SAID.get(event.type, ()) if not (forked and name == "index")}
     if event.type == "run.waiting":
-        said["for"] = sorted(said["for"])
+        said["for"] = sorted(said["for"] or [])
     return [event.type, words(said)]
 
 

@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from model.programs import OWN, POLICIES, Program
+from model.reference_model import ERASED
 
+PAUSES = {"busy": 600.0, "soon": 2.0}  # how long a service asks to be left alone
 COUNTS: Counter[str] = Counter()  # what was really tried
 CALL_EVENTS = ("tool.started", "tool.completed", "tool.failed", "tool.resolved")  # what they say is of one attempt
 
@@ -30,8 +32,9 @@ class Lab:
         find: bool | str = False,
         on_unknown: str = "ask",
         agent: Callable[[Any], Any] | None = None,
+        private: bool = False,
     ) -> None:
-        self.m, self.program, self.power = m, program, power
+        self.m, self.program, self.power, self.private = m, program, power, private
         self.world = self.m.World({tick: getattr(self, kind) for tick, kind in (strikes or {}).items()})
         tick, self.where, self.acting = self.world.tick, "", ""
         self.world.tick = lambda where: [self.look_around(where), tick(where)][-1]
@@ -45,10 +48,11 @@ class Lab:
         self.crashes = self.stalls = self.lost = 0
         self.comparable = True  # no lost attempt had failed behind our back
         self.seen: dict[str, list[Any]] = {}
+        self.purged_calls, self.purged_ends = set[str](), 0  # what the judges knew by events that are gone
         self.boot()
 
     def boot(self, patience: int = 10**6) -> None:
-        self.journal = self.m.Journal(self.store, *self.tools.values(), patience=patience)
+        self.journal = self.m.Journal(self.store, *self.tools.values(), patience=patience, private=self.private)
 
     def look_around(self, where: str) -> None:
         self.where, self.acting = where, "" if where == "before effect" else self.acting
@@ -107,7 +111,8 @@ class Lab:
     # What the outside does: nature goes by the ends recorded so far, so that a repeated attempt turns out the same.
 
     def events(self, *kinds: str) -> list[Any]:
-        return [event for log in self.store.log.values() for event in log if event.type in kinds]
+        """Events of these kinds, but of runs that were purged: nothing is known of them."""
+        return [event for log in self.store.log.values() for event in log if event.type in kinds and event.data]
 
     def nature(self, tool: str, x: Any, ends: int) -> str:
         return (self.program.nature.get((tool, x), [])[ends:] or ["ok"])[0]
@@ -127,6 +132,8 @@ class Lab:
                 result = self.world.act(policy, key, result)
             if end in ("late", "lost"):
                 raise self.m.Transient(end)
+            if end in PAUSES:
+                raise self.asking(end)
             if end in ("never", "never but did"):
                 raise ValueError(end)
             if end in ("did not happen", "not sent"):
@@ -138,15 +145,24 @@ class Lab:
     def model(self, request: Any) -> Any:
         self.acting = "model"
         question = request["q"]
-        asked = {e.data["call_id"] for e in self.events("model.started") if e.data["args"]["request"]["q"] == question}
+        started = [e.data for e in self.events("model.started") if e.data["args"] != ERASED]
+        asked = {data["call_id"] for data in started if data["args"]["request"]["q"] == question}
         ends = sum(e.data["call_id"] in asked for e in self.events("model.completed", "model.failed"))
         end = self.nature("model", question, ends)
         self.world.act("model", question, None)
         if end == "late":
             raise self.m.Transient(end)
+        if end in PAUSES:
+            raise self.asking(end)
         if end == "never":
             raise ValueError(end)
         return end if end == "rejected" else f"answer {ends} to {question}"
+
+    def asking(self, end: str) -> Any:
+        """A failure whose service asks to be left alone for a while."""
+        error = self.m.Transient(end)
+        error.retry_after = PAUSES[end]
+        return error
 
     def look(self, args: Any, key: str) -> tuple[str, Any]:
         """The hook of keyed and unsafe tools: it sees the truth."""
@@ -200,6 +216,10 @@ class Lab:
                         run.message("tool", self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
                 case ("signals",):
                     run.message("user", run.signals())
+                case "sleep", seconds:
+                    run.sleep(for_s=seconds)
+                case "wait", seconds:
+                    run.message("user", str(run.wait_signal("lab", seconds)))
                 case "coin", heads, tails:
                     self.body(run, [tails if next(self.coins) else heads])
 
@@ -326,7 +346,7 @@ class Lab:
 
     def died(self, run_id: str, where: str) -> None:
         self.crashes += 1
-        lost = len(self.world.paid) - len(self.events("model.completed", "model.failed"))
+        lost = len(self.world.paid) - self.purged_ends - len(self.events("model.completed", "model.failed"))
         if lost > self.lost and not self.stalls:
             assert where in ("after failure", "after effect", "before model.completed", "before model.failed")
         self.lost = lost
@@ -340,7 +360,13 @@ class Lab:
 
     def people(self, run_id: str) -> None:
         state = self.store.state(run_id)
+        data = next((event.data for event in reversed(self.store.log[run_id]) if event.type == "run.waiting"), {})
+        timed = [*data.get("timers", []), *data.get("signals", [])]
+        if state.status == "waiting" and timed and data.get("due"):
+            self.world.now += PAUSES["busy"] + 1
         for id in list(state.waits) if state.status == "waiting" else []:
+            if id in timed:
+                continue
             if id in self.store.log:  # a child: whatever that one waits for
                 self.people(self.store.newest[id])
             elif id not in state.approvals:
@@ -353,13 +379,30 @@ class Lab:
     def say(self, run_id: str, id: str) -> None:
         """A truthful word about a call of which nobody knows."""
         call = self.store.state(run_id).calls.get(id)
-        if call is None or not call.unresolved:
+        if call is None or not call.unresolved or call.args == ERASED:
             return
         if id in self.world.effects:
             self.comparable &= call.status != "open" or self.nature(call.policy, call.args["x"], self.ends(id)) == "ok"
             self.journal.resolve(run_id, id, "happened", self.result(call.policy, call.args, id))
         else:
             self.journal.resolve(run_id, id, "did_not_happen")
+
+    def ends_for_good(self, act: Callable[[], Any]) -> None:
+        """Erase or purge something; the judges keep what they would need of it."""
+        before = {id: list(log) for id, log in self.store.log.items()}
+        known = {id: set.union(*self.evidence(self.store.state(id).scope)) for id in before}
+        ends = len(self.events("model.completed", "model.failed"))
+        try:
+            act()
+        finally:
+            purged = [id for id in before if self.store.state(id).status == "purged"]
+            self.purged_calls |= set[str]().union(*(known[id] for id in purged))
+            self.purged_ends += ends - len(self.events("model.completed", "model.failed"))
+            self.seen = {
+                id: log
+                for id, log in self.seen.items()
+                if before.get(id) == self.store.log[id][: len(before.get(id, []))]
+            }
 
     # The judges.
 
@@ -369,18 +412,19 @@ class Lab:
             assert [event.seq for event in log] == list(range(1, len(log) + 1)), "dense"
             assert self.seen.get(id, []) == log[: len(self.seen.get(id, []))], "append-only"
             assert legal([event.type for event in log if event.type.startswith("run.")]), "transitions"
-            self.refold(id)
+            if log[-1].type != "run.purged":
+                self.refold(id)
         happened = Counter(self.world.effects)
         assert set(happened.values()) <= {1}, "an effect happened twice"
         assert len(self.store.table) == len(set(self.store.table)), "a transaction committed twice"
         state = self.store.state(run_id)
         suspects, known = self.evidence(state.scope)
         reported = {id for id in state.unresolved() if (state.scope, id) not in self.store.effects}
-        assert set(happened) <= set.union(
+        assert set(happened) <= self.purged_calls.union(
             *(known | suspects for known, suspects in map(self.evidence, self.store.newest))
         )
         assert reported == suspects - known, "what is unknown is reported, and only that"
-        paid, ends = len(self.world.paid), len(self.events("model.completed", "model.failed"))
+        paid, ends = len(self.world.paid), self.purged_ends + len(self.events("model.completed", "model.failed"))
         assert ends <= paid <= ends + self.crashes + self.stalls, "paid without a record"
         assert self.stalls or paid == ends + self.lost, "paid again for a recorded answer"
         COUNTS.update(runs=len(self.store.log), crashes=self.crashes, stalls=self.stalls, events=len(self.store.order))
@@ -399,7 +443,7 @@ class Lab:
         maybe: dict[str, set[int]] = {}
         known = set()
         line = [log for id, log in self.store.log.items() if self.store.state(id).scope == scope]
-        for event in (e for log in line for e in log if e.type in CALL_EVENTS):
+        for event in (e for log in line for e in log if e.type in CALL_EVENTS and e.data):
             id, attempt = event.data["call_id"], event.data["attempt"]
             if event.type == "tool.started" and event.data["policy"] in ("keyed", "unsafe"):
                 maybe.setdefault(id, set()).add(attempt)
@@ -425,22 +469,24 @@ class Lab:
 
 
 NEXT = {
-    "": ["queued"],
+    "": ["queued", "opened"],
     "queued": ["claimed", "cancelled", "cancel_requested"],
     "claimed": ["waiting", "retry_scheduled", "requeued", "completed", "failed", "cancelled", "cancel_requested"],
     "waiting": ["claimed", "requeued", "cancelled", "cancel_requested"],
     "retry_scheduled": ["requeued", "cancelled", "cancel_requested"],
     "requeued": ["claimed", "waiting", "cancelled", "cancel_requested"],
+    "opened": ["erased", "purged"],
 }
+NEXT |= {end: ["erased", "purged"] for end in ("completed", "failed", "cancelled")}
 
 
 def legal(types_: list[str]) -> bool:
-    """The state machine, seen from outside; a request to cancel changes no status."""
+    """The state machine, seen from outside; a request to cancel changes no status, nor does an erasure."""
     last = ""
     for type_ in (t.removeprefix("run.") for t in types_):
         if type_ not in NEXT.get(last, []):
             return False
-        last = last if type_ == "cancel_requested" else type_
+        last = last if type_ in ("cancel_requested", "erased") else type_
     return True
 
 
@@ -531,6 +577,10 @@ class AsyncLab(Lab):
                         run.message("tool", await self.attempt(lambda: run.call(self.tools[policy], **args), "again"))
                 case ("signals",):
                     run.message("user", await run.signals())
+                case "sleep", seconds:
+                    await run.sleep(for_s=seconds)
+                case "wait", seconds:
+                    run.message("user", str(await run.wait_signal("lab", seconds)))
                 case "coin", heads, tails:
                     await self.body(run, [tails if next(self.coins) else heads])
 

@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+from unittest.mock import patch
 
 import apsw
 import orjson
@@ -33,16 +34,20 @@ from runjournal.engine.calls import LIVE, Caller
 from runjournal.engine.driver import Driver
 from runjournal.engine.parts import RunParts
 from runjournal.engine.requests import request_hash
+from runjournal.engine.retry import Retry
 from runjournal.engine.tools import Tool as ProductTool
 from runjournal.engine.tools import bound_to, call_key
+from runjournal.importers.jsonl import ImportConflict
+from runjournal.importers.transfer import export_runs, import_jsonl
 from runjournal.journal import Journal as Product_
 from runjournal.log import events as e
 from runjournal.log import owner
+from runjournal.log.base import ERASED as BASE_ERASED
 from runjournal.log.base import Event as ProductEvent
-from runjournal.log.base import RecordedEvent
+from runjournal.log.base import RecordedEvent, register
 from runjournal.log.clock import FakeClock
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, NotNewest, RunNotFound
+from runjournal.log.errors import AppendRefused, InvalidArgument, NotNewest, RunNotFound
 from runjournal.log.memory import MemoryStore
 from runjournal.log.memory_transaction import MemoryRecorder
 from runjournal.log.owner import Process
@@ -52,6 +57,7 @@ from runjournal.projections.state import RunState, dump_bytes
 from runjournal.projections.transcript import messages
 from runjournal.run import Run
 from runjournal.runner import Claim, Runner
+from runjournal.writing import keys
 from runjournal.writing.appender import Batch
 
 STATUSES = {"scheduled_retry": "scheduled"}
@@ -84,6 +90,15 @@ def process(pid: int, boots: int = 0) -> Process:
     return Process("lab", f"boot {boots}", "namespace", pid, "1")
 
 
+@register
+@dataclass(frozen=True, slots=True)
+class LabSaid(ProductEvent):
+    """A type of somebody's own."""
+
+    TYPE: ClassVar[str] = "x.lab.said"
+    text: str
+
+
 @dataclass
 class WorldClock(FakeClock):
     """The world's time, and a tick for each look; nobody's lease expires."""
@@ -95,6 +110,9 @@ class WorldClock(FakeClock):
 
     def boottime_s(self) -> float:
         return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.world.now += seconds
 
 
 class RewindStore(MemoryStore):
@@ -133,6 +151,10 @@ class Event(NamedTuple):
 
 def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> Any:
     """The data of an event as the model has it."""
+    return unerased(_in_words_of_the_model(event, store, attempt))
+
+
+def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> Any:
     match event:
         case e.RunQueued():
             return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
@@ -142,7 +164,11 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
             return {"reason": event.reason, "mistake": event.error is not None}
         case e.RunWaiting():
             stands = {wait["kind"] for wait in event.for_} & {"code", "recoveries"}
-            return {"for": [wait["id"] for wait in event.for_]} | ({"stands": stands.pop()} if stands else {})
+            timers = [wait["id"] for wait in event.for_ if wait["kind"] == "timer"]
+            signals = [wait["id"] for wait in event.for_ if wait["kind"] == "signal"]
+            told = {"for": [wait["id"] for wait in event.for_], "timers": timers, "signals": signals}
+            told["due"] = event.due_at
+            return told | ({"stands": stands.pop()} if stands else {})
         case e.RunCompleted():
             return {"output": event.output}
         case e.RunFailed():
@@ -155,7 +181,7 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
             return {"index": event.index, "error": _error(event.error, event.transient) | {"attempt": attempt}}
         case e.ModelStarted():
             return {"call_id": event.call_id, "tool": event.model, "policy": "model", "attempt": event.attempt,
-                    "args": store.requests[event.request_hash]}  # fmt: skip
+                    "args": store.requests.get(event.request_hash, BASE_ERASED)}  # fmt: skip
         case e.ToolStarted():
             keys = ("call_id", "tool", "policy", "args", "attempt")
             return {key: getattr(event, key) for key in keys}
@@ -173,10 +199,53 @@ def in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> An
         case e.PlanSet():
             task = event.tasks[-1]
             return {"task_id": task["id"], "status": task["status"]}
-        case e.SignalTaken() | e.RunCancelled() | e.RunCancelRequested():
+        case e.SignalTaken():
+            return {"wait_id": event.wait_id, "took": bool(event.wait_id and event.signal_ids)}
+        case e.RunCancelled() | e.RunCancelRequested() | e.RunErased() | e.PurgedEvent():
             return {}
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
+
+
+def unerased(value: Any) -> Any:
+    """A value in which stands, as in the model, a text for what was erased."""
+    if value == BASE_ERASED:
+        return reference_model.ERASED
+    if isinstance(value, dict):
+        return {key: unerased(each) for key, each in value.items()}
+    return [unerased(each) for each in value] if isinstance(value, list) else value
+
+
+def in_words_of_the_product(type: str, data: Any, store: Store) -> ProductEvent:
+    """What anybody says of a run, or records into an open one."""
+    call = data.get("call_id"), data.get("attempt")
+    match type:
+        case "message.appended":
+            return e.MessageAppended(data["role"], data["content"], data.get("message_id"))
+        case "memory.set":
+            return e.MemorySet(data["key"], data["value"])
+        case "context.compacted":
+            return e.ContextCompacted(data["summary"], 1)
+        case "cost.recorded":
+            return e.CostRecorded("1", "USD", "lab")
+        case "tool.started":
+            return e.ToolStarted(
+                data["call_id"], data["tool"], data["args"], data["policy"], False, "ask", data["attempt"]
+            )
+        case "tool.completed":
+            return e.ToolCompleted(*call, data["result"])
+        case "tool.failed":
+            return e.ToolFailed(*call, data["error"], transient=False)
+        case "model.started":
+            digest = request_hash(data["args"]["request"])
+            store.requests[digest] = data["args"]
+            return e.ModelStarted(data["call_id"], data["tool"], digest, data["attempt"])
+        case "model.completed":
+            return e.ModelCompleted(*call, data["result"])
+        case "x.lab.said":
+            return LabSaid(data["text"])
+        case _:
+            return e.NoteAdded(data["text"])
 
 
 def _error(error: Any, transient: bool) -> Any:
@@ -195,6 +264,7 @@ class Store:
         self.reader = Product_(self.inner, process=process(0))
         self._log: dict[str, list[Event]] = {}
         self._attempts: dict[str, int] = {}
+        self.purged_rows: list[str] = []
         self._seen, self._sorted = 0, dict[str, list[Event]]()
 
     @property
@@ -216,6 +286,10 @@ class Store:
 
     def power_cut(self) -> None:
         self.inner.power_cut()
+        self.read_anew()
+
+    def read_anew(self) -> None:
+        """What was read before is there no more."""
         self._log, self._sorted = {}, {}
 
     def move(self, inner: Any) -> None:
@@ -239,11 +313,15 @@ class Store:
         """The user's own rows."""
         if isinstance(self.inner, SQLiteStore):
             return [key for (key,) in self.inner.sql("SELECT key FROM user_table")]
-        calls = {x.data["call_id"]: x.data for log in self.log.values() for x in log if x.type == "tool.started"}
+        return self.purged_rows + self._rows()
+
+    def _rows(self) -> list[str]:
+        """In memory there is no table: the events say what would be in it."""
+        events = [event for log in self.log.values() for event in log if event.data]
+        calls = {event.data["call_id"]: event.data for event in events if event.type == "tool.started"}
         return [
             event.data["call_id"]
-            for log in self.log.values()
-            for event in log
+            for event in events
             if event.type == "tool.completed" and calls[event.data["call_id"]]["policy"] == "transactional"
         ]
 
@@ -254,7 +332,7 @@ class Store:
     def parts(self, run_id: str) -> list[tuple[str, int | None]]:
         """The runs whose steps are this one's, oldest first, each with how much of it."""
         parts: list[tuple[str, int | None]] = [(run_id, None)]
-        while run_id in self.log and (first := self.log[run_id][0].data)["link"] in ("retry", "fork"):
+        while run_id in self.log and (first := self.log[run_id][0].data).get("link") in ("retry", "fork"):
             run_id = first["base"]["run_id"]
             parts.insert(0, (run_id, first["base"]["seq"]))
         return parts
@@ -262,7 +340,10 @@ class Store:
     def line(self, run_id: str, upto: int | None = None) -> list[Event]:
         parts = self.parts(run_id)
         parts[-1] = (run_id, upto)
-        return [event for part, last in parts for event in self.log.get(part, [])[:last]]
+        return [event for part, last in parts for event in self.log.get(part, [])[:last] if not self.purged(part)]
+
+    def purged(self, run_id: str) -> bool:
+        return bool(self.log[run_id]) and self.log[run_id][-1].type == "run.purged"
 
 
 class State:
@@ -295,6 +376,10 @@ class State:
     @property
     def waits(self) -> list[str]:
         return [wait["id"] for wait in self.product.status.waits]
+
+    @property
+    def due(self) -> str | None:
+        return self.product.status.due_at
 
     @property
     def stands(self) -> str:
@@ -332,7 +417,7 @@ class State:
     @property
     def done(self) -> dict[str, Any]:
         """Step -> its recorded result."""
-        found, step = {}, ""
+        found, step = dict[str, Any](), ""
         for event in self.store.line(self.product.run_id, self.product.seq):
             if event.type == "step.started":
                 step = event.data["id"]
@@ -345,8 +430,8 @@ class State:
         """What is committed."""
         records = [event.record for event in self.store.line(self.product.run_id, self.product.seq)]
         return {
-            "messages": [{"role": x.role, "content": x.content} for x in messages(records) if x.committed],
-            "memory": self.product.memory.committed,
+            "messages": [{"role": x.role, "content": unerased(x.content)} for x in messages(records) if x.committed],
+            "memory": unerased(self.product.memory.committed),
             "plan": {task["id"]: task["status"] for task in self.product.plan.base},
         }
 
@@ -379,7 +464,7 @@ class State:
     @property
     def inbox(self) -> list[Any]:
         by_id = {x.data["signal_id"]: x.data["payload"] for log in self.store.log.values() for x in log
-                 if x.type == "signal.received"}  # fmt: skip
+                 if x.type == "signal.received" and x.data}  # fmt: skip
         return [[at, by_id[signal_id]] for at, signal_id, _ in self.product.inbox.signals]
 
 
@@ -412,7 +497,8 @@ class Ticking(Product_):
         drafts = list(events) or [draft.event for draft in run_id.drafts]  # a batch is named in place of the run
         where = TYPES.get(drafts[0].TYPE, drafts[0].TYPE)
         self.tick(f"before {where}")
-        records = super().append(run_id, () if isinstance(run_id, Batch) else drafts, **how)
+        with same_salt(drafts[0]):
+            records = super().append(run_id, () if isinstance(run_id, Batch) else drafts, **how)
         self.tick(f"after {where}")
         return records
 
@@ -440,6 +526,31 @@ class Ticking(Product_):
             return records
 
         appender.append_made = ticking_append
+        append_all_made = appender.append_all_made
+
+        def ticking_all(make: Any) -> Any:
+            def ticking(tx: Any) -> Any:
+                for place, batch in enumerate(make(tx)):
+                    if not place:
+                        self.tick(f"before {batch.drafts[0].type}")
+                    yield batch
+
+            records = append_all_made(ticking)
+            if records:
+                self.tick(f"after {records[0][0].type}")
+            return records
+
+        appender.append_all_made = ticking_all
+
+
+@contextmanager
+def same_salt(first: ProductEvent) -> Iterator[None]:
+    """A private line that begins has the ids of its calls worked out as in the model."""
+    if not isinstance(first, e.RunQueued | e.RunOpened):
+        yield
+        return
+    with patch.object(keys, "new_key", lambda: reference_model.SALT):
+        yield
 
 
 class LabTool(ProductTool[..., Any]):
@@ -572,12 +683,13 @@ class Journal:
     Tool: type[LabTool] = LabTool
     Runner: type[LabRunner] = LabRunner
 
-    def __init__(self, store: Store, *tools: Tool, patience: int = 3) -> None:
-        self.store, self.given, self.patience = store, tools, patience
+    def __init__(self, store: Store, *tools: Tool, patience: int = 3, private: bool = False) -> None:
+        self.store, self.given, self.patience, self.private = store, tools, patience, private
         self.boot()
 
     def boot(self) -> None:
-        self.log = Ticking(self.store.inner, by="lab", process=process(0))
+        retry = Retry(attempts=reference_model.TRIES, first_s=0, within_s=1e9)
+        self.log = Ticking(self.store.inner, by="lab", process=process(0), private=self.private, retry=retry)
         self.log.world = self.store.world
         tools = {tool.name: self.Tool(tool, self.log) for tool in self.given}
         self.runner = self.Runner(self.log, tools, patience=self.patience)
@@ -608,14 +720,14 @@ class Journal:
         if head is None:
             self.start(run_id)
         elif head.status == "scheduled_retry":
-            self.store.clock.sleep(10)
+            self.store.clock.elapsed_s += 10
         pid = FIRST_PID + len(OWNERS)
         OWNERS[pid] = self.store, run_id, (head.epoch if head else 0) + 1
         self.log.ownership.process = process(pid, self.store.world.boots)
         left: list[BaseException] = []
         try:
             self.call(agent, run_id, left)
-        except (f.RunFailed, f.RunCancelled, f.RunWaiting):
+        except (f.RunFailed, f.RunCancelled, f.RunWaiting, f.RunNotDue):
             pass
         except f.Mistake:
             raise
@@ -646,6 +758,41 @@ class Journal:
             left.append(error)
             raise
 
+    def open_run(self, run_id: str) -> None:
+        self.log.append(run_id, [e.RunOpened("lab", "lab")], expect=0)
+
+    def tell(self, run_id: str, *drafts: Any) -> None:
+        events = [in_words_of_the_product(type, data, self.store) for type, data in drafts]
+        self.log.append(run_id, events, expect=None)
+
+    def bring(self, there: Store, *run_ids: str) -> None:
+        self.log.tick("before import")
+        self.store.requests |= there.requests
+        try:
+            import_jsonl(self.log, export_runs(there.reader, run_ids), "lab")
+        except (InvalidArgument, ImportConflict) as error:
+            raise AppendRefused(str(error)) from error
+        self.store.read_anew()
+        self.log.tick("after import")
+
+    def erase(self, run_id: str, line: bool = False) -> None:
+        try:
+            self.log.erase(run_id, reason="lab", line=line)
+        except (InvalidArgument, RunNotFound) as error:
+            raise AppendRefused(str(error)) from error
+        finally:
+            self.store.read_anew()
+
+    def purge(self, run_id: str) -> None:
+        before = self.store._rows()
+        try:
+            self.log.purge(run_id, reason="lab")
+        except RunNotFound as error:
+            raise AppendRefused(str(error)) from error
+        finally:
+            self.store.read_anew()
+            self.store.purged_rows += [key for key in before if key not in self.store._rows()]
+
     def testify(self, run_id: str, end: Any, word: str) -> None:
         said = e.ToolResolved(end["call_id"], end["attempt"], word, end.get("result"), late=True)
         self.runner.testify(run_id, said)
@@ -659,7 +806,8 @@ class Journal:
     def signal(self, run_id: str, payload: Any) -> None:
         try:
             self.log.signal(run_id, "lab", payload)
-        except RunNotFound as error:
+        except RunNotFound as error:  # it looked, and tried no append: in the model that is one
+            self.log.tick("before signal.received")
             raise AppendRefused(str(error)) from error
 
     def resume(self, run_id: str, recorded: bool = False) -> None:
@@ -716,7 +864,20 @@ class RunView:
         self.product = run
         self.journal = journal
         self.id = run.id
-        for name in ("message", "signals", "complete", "done", "each", "step", "do", "ask", "ask_all"):
+        names = (
+            "message",
+            "signals",
+            "complete",
+            "done",
+            "each",
+            "step",
+            "do",
+            "ask",
+            "ask_all",
+            "sleep",
+            "wait_signal",
+        )
+        for name in names:
             setattr(self, name, getattr(run, name))
 
     def spawn(self, input: Any = None, run_id: str = "", kind: str = "child") -> str:

@@ -37,11 +37,12 @@ def ops() -> st.SearchStrategy[Any]:
         st.tuples(st.just("tool"), tool, x, how),
         st.tuples(st.just("parallel"), st.lists(st.tuples(tool, st.integers(1, 2)), min_size=2, max_size=3), how),
         st.tuples(st.just("ask"), st.sampled_from(["ok?", "go?"]), policy, x, how),
+        st.tuples(st.sampled_from(["sleep", "wait"]), st.sampled_from([0, 2, 600])),
     )
 
 
-ENDS = ["ok", "ok", "late", "lost", "never", "never but did", "did not happen", "not sent"]
-ANSWERS = ["ok", "rejected", "late", "never"]
+ENDS = ["ok", "ok", "late", "lost", "never", "never but did", "did not happen", "not sent", "busy", "soon"]
+ANSWERS = ["ok", "rejected", "late", "never", "busy", "soon"]
 FIND = st.sampled_from([False, True, "some"])  # which keys a hook knows of
 NATURES = st.dictionaries(
     st.tuples(st.sampled_from(POLICIES), st.sampled_from([1, 2, 3, 11, 12])),
@@ -104,6 +105,15 @@ SAMPLES = {
         ("a", [("count", "a"), ("tool", "keyed", 1, CALL)], "raise"),
         ("b", [("tool", "idempotent", 2, CALL), ("say", "b"), ("tool", "unsafe", 1, CALL)], "raise"),
     ], {("keyed", 1): ["lost"] * 3, ("idempotent", 2): ["late"], ("unsafe", 1): ["not sent"] * 3}),
+    "times": Program("loop", [
+        ("a", [("tool", "unsafe", 1, CALL), ("sleep", 600), ("model", "q1", False, CALL), ("sleep", 2),
+               ("wait", 600), ("tool", "keyed", 1, CALL), ("boom", 1), ("sleep", 600)], "again"),
+    ]),
+    "outage": Program("line", [
+        ("a", [("model", "q1", False, CALL), ("tool", "keyed", 1, CALL), ("say", "a"), ("model", "q2", False, CALL),
+               ("parallel", [("idempotent", 1), ("keyed", 2)], AGAIN), ("tool", "unsafe", 1, AGAIN)], "again"),
+    ], {("model", "q2"): ["busy", "soon"], ("keyed", 1): ["soon", "busy"], ("idempotent", 1): ["busy"],
+        ("keyed", 2): ["busy", "late"]}),
 }  # fmt: skip
 
 BLIND = {"tool", "parallel", "plan", "boom"}  # what doesn't look at the context

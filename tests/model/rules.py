@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from model.lab import Lab, alike, uninterrupted, use
+from model.lab import Lab, alike, request, uninterrupted, use
 from model.programs import POLICIES, SAMPLES, Program
 
 RULES: list[Callable[[Any], None]] = []
@@ -3001,3 +3001,522 @@ def test_a_changed_question_is_not_paid_for(m: Any) -> None:
     assert ["prompt 1"] == lab.world.paid
     version[0] = 1
     assert "completed" == lab.serve().status and 1 == len(lab.world.effects)
+
+
+# Runs that happen elsewhere, and what becomes of runs in the end.
+
+
+def said(role: str, content: str, id: str | None = None) -> tuple[str, Any]:
+    return "message.appended", {"role": role, "content": content, "message_id": id}
+
+
+def begun(id: str = "c", attempt: int = 1) -> tuple[str, Any]:
+    return "tool.started", {"call_id": id, "tool": "look", "policy": "unsafe", "args": {}, "attempt": attempt}
+
+
+def ended(id: str = "c", attempt: int = 1) -> tuple[str, Any]:
+    return "tool.completed", {"call_id": id, "attempt": attempt, "result": 1}
+
+
+NOTE = ("note.added", {"text": "n"})
+ANYBODY = [NOTE, ("cost.recorded", {"amount": "1"}), ("x.lab.said", {"text": "own"})]
+
+
+def all_refused(lab: Lab, *acts: Callable[[], Any]) -> None:
+    """None of it is done, and nothing is written."""
+    before = {id: list(log) for id, log in lab.store.log.items()}
+    for act in acts:
+        with pytest.raises((lab.m.Refused, lab.m.RunBusy)):
+            act()
+    assert before == dict(lab.store.log)
+
+
+def nobody_speaks(lab: Lab, run_id: str) -> None:
+    """Nothing is said of a run by anybody, and nobody but a fork goes on with it."""
+    journal = lab.journal
+    all_refused(
+        lab,
+        lambda: journal.start("n", "retry", run_id),
+        lambda: journal.start("n", "restart", run_id),
+        lambda: journal.cancel(run_id),
+        lambda: journal.signal(run_id, 1),
+        lambda: journal.resume(run_id),
+        lambda: journal.abandon(run_id),
+        lambda: journal.tell(run_id, ("memory.set", {"key": "k", "value": 1})),
+    )
+
+
+@rule  # engine.md A14
+def test_anybody_records_into_an_open_run(m: Any) -> None:
+    """Whole messages, calls, costs, notes, summaries, own types; an attempt ends once, a later one starts."""
+    lab = bench(m, lambda run: None)
+    journal = lab.journal
+    journal.open_run("o")
+    all_refused(lab, lambda: journal.open_run("o"), lambda: journal.start("o"))
+    journal.tell("o", said("user", "hi", "1"), said("assistant", "ho", "1"), *ANYBODY)
+    all_refused(lab, lambda: journal.tell("o", said("user", "again", "1")), lambda: journal.tell("o", ended()))
+    journal.tell("o", begun(), ("context.compacted", {"summary": "s"}))
+    all_refused(lab, lambda: journal.tell("o", begun()), lambda: journal.tell("o", ended(attempt=2)))
+    for draft in (begun(attempt=2), ended(attempt=2), begun("d")):
+        journal.tell("o", draft)
+    all_refused(lab, lambda: journal.tell("o", ended(attempt=2)))
+    state = lab.store.state("o")
+    assert ("open", {}, ["d"]) == (state.status, state.unresolved(), list(state.calls))
+    assert ["hi", "ho"] == [message["content"] for message in state.context["messages"]]
+    assert ({}, {}) == (dict(lab.store.newest), dict(lab.store.effects))
+
+
+@rule  # engine.md A14
+def test_nobody_goes_on_with_an_open_run(m: Any) -> None:
+    """It isn't run, retried, restarted, resumed, given up, cancelled or signalled."""
+    lab = bench(m, lambda run: None)
+    lab.journal.open_run("o")
+    nobody_speaks(lab, "o")
+    all_refused(lab, lambda: lab.journal.run(lab.agent, "o"))
+
+
+@rule  # engine.md A14, L6
+def test_a_fork_of_an_open_run_has_its_messages_and_none_of_its_calls(m: Any) -> None:
+    """As of now, or of an event; what the fork does is its own, and it may be gone on from as any run."""
+
+    def agent(run: Any) -> Any:
+        return run.do("a", lambda: [use(run, lab, "unsafe"), *(each["content"] for each in run.context["messages"])])
+
+    lab = bench(m, agent)
+    lab.journal.open_run("o")
+    lab.journal.tell("o", said("user", "hi"), begun(), said("user", "ho"))
+    for run_id, at, told in (("f", None, ["hi", "ho"]), ("early", 2, ["hi"])):
+        lab.journal.start(run_id, "fork", "o", at)
+        state = lab.store.state(run_id)
+        assert ({}, told) == (state.calls, [each["content"] for each in state.context["messages"]])
+        assert told == lab.serve(run_id).output["output"][1:]
+        lab.judge(run_id)
+    lab.journal.start("again", "retry", "f")
+    assert "completed" == lab.serve("again").status and 2 == len(lab.world.effects)
+
+
+@rule  # engine.md A15, L6
+def test_a_run_that_was_imported_is_its_importers_alone(m: Any) -> None:
+    """Nobody else says a thing to it, or runs it, whatever its status; its tail comes from there; a fork goes on."""
+    there = bench(m, lambda run: run.do("a", lambda: [run.ask("ok?", args={"x": 3}), use(run, there, "keyed")]))
+    there.journal.start("r")
+    lab = bench(m, there.agent)
+    for status in ("queued", "waiting", "completed"):
+        assert status == there.store.state("r").status
+        lab.journal.bring(there.store, "r")
+        assert there.store.log["r"] == lab.store.log["r"]
+        nobody_speaks(lab, "r")
+        all_refused(lab, *(lambda draft=draft: lab.journal.tell("r", draft) for draft in ANYBODY))
+        if status == "queued":
+            all_refused(lab, lambda: lab.journal.run(lab.agent, "r"))
+        else:
+            assert status == lab.journal.run(lab.agent, "r").status
+        there.people("r")
+        there.journal.run(there.agent, "r")
+    assert ({}, {}) == (dict(lab.store.newest), dict(lab.store.effects))
+    lab.journal.bring(there.store, "r")
+    lab.journal.start("f", "fork", "r")
+    assert (lab.store.state("r").done, []) == (lab.store.state("f").done, lab.world.effects)
+    there.journal.start("mine")
+    lab.journal.start("mine")
+    all_refused(lab, lambda: lab.journal.bring(there.store, "mine"))
+
+
+@rule  # engine.md A15, A17
+def test_an_imported_run_that_has_not_ended_is_erased_and_purged(m: Any) -> None:
+    """It never ends here, and nobody goes on with it here."""
+    there = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", args={"x": 3})), private=True)
+    there.journal.run(there.agent, "r")
+    lab = bench(m, there.agent)
+    lab.journal.bring(there.store, "r")
+    lab.journal.erase("r")
+    assert "waiting" == lab.store.state("r").status
+    lab.journal.bring(there.store, "r")
+    lab.journal.purge("r")
+    there.people("r")
+    there.journal.run(there.agent, "r")
+    lab.journal.bring(there.store, "r")
+    assert "purged" == lab.store.state("r").status
+
+
+def in_private(m: Any, **how: Any) -> Lab:
+    """A run of a private journal that has completed, and what it was told."""
+    lab = bench(
+        m, lambda run: run.do("a", lambda: [run.message("user", "hi"), use(run, lab, "keyed")][1]), private=True, **how
+    )
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    return lab
+
+
+@rule  # engine.md A20
+def test_nothing_private_is_left_of_an_erased_run(m: Any) -> None:
+    """Its messages, arguments and results are gone; that it happened, its calls and its end stay; once is enough."""
+    lab = in_private(m)
+    before, types = lab.store.log["r"], events_of(lab)
+    (call_id,) = lab.world.effects
+    lab.journal.erase("r")
+    log = lab.store.log["r"]
+    assert [*types, "run.erased"] == events_of(lab)
+    assert ["(erased)"] == [event.data["content"] for event in log if event.type == "message.appended"]
+    assert [call_id] == [event.data["call_id"] for event in log if event.type == "tool.completed"]
+    assert "hi" not in str([event.data for event in log]) and "hi" in str([event.data for event in before])
+    state = lab.store.state("r")
+    assert ("completed", "(erased)", ["(erased)"]) == (
+        state.status, state.done["a"], [each["content"] for each in state.context["messages"]],
+    )  # fmt: skip
+    lab.journal.erase("r")
+    assert [*types, "run.erased"] == events_of(lab)
+    lab.judge()
+
+
+@rule  # engine.md A20
+def test_nothing_goes_on_from_an_erased_run(m: Any) -> None:
+    """No retry, restart or fork, nor of what had gone on from it before; and nothing private is said of it."""
+    lab = in_private(m)
+    lab.journal.start("f", "fork", "r")
+    lab.serve("f")
+    lab.journal.erase("r")
+    all_refused(
+        lab,
+        lambda: lab.journal.start("n", "retry", "r"),
+        lambda: lab.journal.start("n", "restart", "r"),
+        lambda: lab.journal.start("n", "fork", "r"),
+        lambda: lab.journal.start("n", "fork", "r", 3),
+        lambda: lab.journal.start("n", "retry", "f"),
+        lambda: lab.journal.start("n", "fork", "f"),
+        lambda: lab.journal.tell("r", NOTE),
+    )
+    lab.journal.tell("r", ("cost.recorded", {"amount": "1"}))
+    lab.journal.tell("f", NOTE)
+
+
+@rule  # engine.md A20
+def test_what_an_erasure_waits_for(m: Any) -> None:
+    """For the end of the run and of what goes on from it; only a private run is erased."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", args={"x": 3})), private=True)
+    lab.journal.run(lab.agent, "r")
+    all_refused(lab, lambda: lab.journal.erase("r"), lambda: lab.journal.erase("nobody"))
+    lab.people("r")
+    lab.serve()
+    lab.journal.start("f", "fork", "r")
+    all_refused(lab, lambda: lab.journal.erase("r"), lambda: lab.journal.erase("r", line=True))
+    lab.journal.cancel("f")
+    lab.journal.run(lab.agent, "f")
+    lab.journal.erase("r", line=True)
+    assert ["run.erased"] * 2 == [lab.store.log[id][-1].type for id in ("r", "f")]
+    other = bench(m, lambda run: None)
+    other.journal.run(other.agent, "r")
+    all_refused(other, lambda: other.journal.erase("r"))
+
+
+@rule  # engine.md A20
+def test_a_line_is_erased_with_all_that_goes_on_from_it(m: Any) -> None:
+    """A run alone is erased without its retry and its fork, which keep what they were told; they are private, too."""
+    for line, left in ((False, 2), (True, 0)):
+        lab = in_private(m)
+        lab.boot()
+        lab.journal.start("again", "retry", "r")
+        lab.serve("again")
+        lab.journal.start("f", "fork", "again")
+        lab.serve("f")
+        lab.journal.erase("r", line=line)
+        told = [lab.store.log[id][-1].type for id in ("r", "again", "f")]
+        assert left == 3 - told.count("run.erased")
+        lab.journal.erase("f")
+        assert "run.erased" == lab.store.log["f"][-1].type
+
+
+@rule  # engine.md A17
+def test_nothing_is_left_of_a_purged_run_but_that_it_was(m: Any) -> None:
+    """Types and numbers stay, the marker is the last event for ever, and the next event stands behind it."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")))
+    lab.journal.run(lab.agent, "r")
+    types, position = events_of(lab), len(lab.store.order)
+    lab.ends_for_good(lambda: lab.journal.purge("r"))
+    assert ([*types, "run.purged"], position + 1) == (events_of(lab), len(lab.store.order))
+    assert not any(event.data for event in lab.store.log["r"][:-1])
+    assert ("purged", "r") == (lab.store.state("r").status, lab.store.newest["r"])
+    lab.journal.purge("r")
+    assert [*types, "run.purged"] == events_of(lab)
+    lab.journal.start("s")
+    assert "completed" == lab.serve("s").status and 2 == len(lab.world.effects)
+    lab.judge("s")
+
+
+@rule  # engine.md A17
+def test_nothing_goes_on_from_a_purged_run(m: Any) -> None:
+    """It isn't run, gone on from, erased or spoken to, and neither its id nor its scope is used again."""
+    lab = in_private(m)
+    lab.journal.purge("r")
+    nobody_speaks(lab, "r")
+    all_refused(
+        lab,
+        lambda: lab.journal.run(lab.agent, "r"),
+        lambda: lab.journal.start("r"),
+        lambda: lab.journal.open_run("r"),
+        lambda: lab.journal.start("n", "fork", "r"),
+        lambda: lab.journal.start("n", "fork", "r", 2),
+        lambda: lab.journal.erase("r"),
+        *(lambda draft=draft: lab.journal.tell("r", draft) for draft in ANYBODY),
+    )
+
+
+@rule  # engine.md A17
+def test_what_a_purge_waits_for(m: Any) -> None:
+    """For the end of the whole line, and until nothing goes on from any of it; it takes the line with it."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.ask("ok?", args={"x": 3})))
+    lab.journal.run(lab.agent, "r")
+    all_refused(lab, lambda: lab.journal.purge("r"), lambda: lab.journal.purge("nobody"))
+    lab.people("r")
+    lab.serve()
+    lab.journal.start("again", "retry", "r")
+    all_refused(lab, lambda: lab.journal.purge("r"), lambda: lab.journal.purge("again"))
+    lab.serve("again")
+    lab.journal.start("f", "fork", "r")
+    lab.journal.cancel("f")
+    lab.journal.run(lab.agent, "f")
+    all_refused(lab, lambda: lab.journal.purge("r"))
+    lab.journal.purge("f")
+    lab.journal.purge("r")
+    assert ["run.purged"] * 3 == [lab.store.log[id][-1].type for id in ("r", "again", "f")]
+    lab.journal.open_run("o")
+    lab.journal.purge("o")
+    assert "purged" == lab.store.state("o").status
+
+
+@rule  # engine.md A17, A20
+def test_what_may_have_happened_is_not_forgotten_before_a_word(m: Any) -> None:
+    """Neither purged nor erased, in the whole line; the word may be that nobody knows."""
+    for act in ("purge", "erase"):
+        lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "unsafe")), private=True, on_unknown="fail")
+        crash_at(lab, "after effect")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        assert "failed" == lab.journal.run(lab.agent, "r").status
+        lab.journal.start("again", "restart", "r")
+        lab.journal.cancel("again")
+        lab.journal.run(lab.agent, "again")
+        (call_id,) = lab.store.state("again").unresolved()
+        all_refused(lab, lambda: getattr(lab.journal, act)("r"), lambda: getattr(lab.journal, act)("again"))
+        lab.journal.resolve("again", call_id, "unknown")
+        getattr(lab.journal, act)("r")
+        assert f"run.{act.removesuffix('e')}ed" == lab.store.log["r"][-1].type
+
+
+@rule  # engine.md A17
+def test_an_import_brings_nothing_back_that_was_purged(m: Any) -> None:
+    """Nor what goes on from it; and no tail of what was erased."""
+    there = in_private(m)
+    lab = bench(m, there.agent)
+    lab.journal.bring(there.store, "r")
+    lab.journal.purge("r")
+    there.journal.start("again", "retry", "r")
+    lab.journal.bring(there.store, "r", "again")
+    assert ("purged", ["r"]) == (lab.store.state("r").status, list(lab.store.log))
+    other = bench(m, there.agent)
+    other.journal.bring(there.store, "r")
+    other.journal.erase("r")
+    there.journal.tell("r", NOTE)
+    other.journal.bring(there.store, "r")
+    assert "run.erased" == other.store.log["r"][-1].type
+
+
+# Times (engine.md F20 to F24, W20 to W25).
+
+
+def busy(m: Any, lab: list[Lab], times: int, after: float = 600.0) -> Any:
+    """A model that is out so many times, and asks to be left alone for so long."""
+
+    def ask(request: Any) -> Any:
+        lab[0].world.act("model", "asked", None)
+        if len(lab[0].world.paid) <= times:
+            error = m.Transient("busy")
+            error.retry_after = after
+            raise error
+        return f"answer to {request['q']}"
+
+    return ask
+
+
+@rule  # engine.md F21, F22
+def test_a_call_waits_for_its_time_with_its_step_open(m: Any) -> None:
+    """Nobody asks before that; the step isn't begun anew, and what it was answered before is told again."""
+    labs: list[Lab] = []
+    ask = busy(m, labs, 1)
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            use(run, lab, "unsafe")
+            return run.model("m", {"q": 1}, ask)
+
+    lab = bench(m, agent)
+    labs.append(lab)
+    for _ in range(3):
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert 1 == len(lab.world.paid)
+    assert ["run.waiting"] == events_of(lab, "run.waiting")
+    lab.world.now += 601
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert ["step.started", "step.started", "step.completed"] == events_of(lab, "step.")
+    assert ["model.started", "model.failed", "model.started", "model.completed"] == events_of(lab, "model.")
+    assert 1 == len(lab.world.effects)
+
+
+@rule  # engine.md F22
+def test_a_process_that_dies_in_a_pause_is_followed_by_one_that_keeps_it(m: Any) -> None:
+    """The time stands in the log; a short pause is slept by whoever goes on."""
+    for after in (600.0, 3.0):
+        labs: list[Lab] = []
+        ask = busy(m, labs, 1, after)
+        lab = bench(m, lambda run, ask=ask: run.do("a", lambda: run.model("m", {"q": 1}, ask)))
+        labs.append(lab)
+        crash_at(lab, "after model.failed")
+        with suppress(m.Crash):
+            lab.journal.run(lab.agent, "r")
+        lab.disown("r")
+        began = lab.world.now
+        lab.boot()
+        state = lab.journal.run(lab.agent, "r")
+        assert ("waiting" if after == 600.0 else "completed") == state.status
+        lab.world.now += 601
+        assert "completed" == lab.journal.run(lab.agent, "r").status
+        assert lab.world.now - began >= after
+        assert 2 == len(lab.world.paid)
+
+
+@rule  # engine.md F21
+def test_others_are_made_before_a_run_waits_for_a_time(m: Any) -> None:
+    """Calls that are asked for together: one that is to wait keeps none of the others."""
+    lab = bench(
+        m,
+        lambda run: run.do("a", lambda: run.parallel(*(request(run, lab, tool) for tool in ("idempotent", "keyed")))),
+        {("idempotent", 1): ["busy"]},
+    )
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert ["tool.started", "tool.failed", "tool.started", "tool.completed"] == events_of(lab, "tool.")
+    lab.world.now += 601
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+
+
+@rule  # engine.md F21
+def test_a_call_whose_key_dies_in_a_pause_is_judged_anew(m: Any) -> None:
+    """A keyed call isn't sent again under a key that its receiver may have forgotten: a person is asked."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "keyed")), {("keyed", 1): ["busy"]})
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.world.now += 86400
+    state = lab.journal.run(lab.agent, "r")
+    assert "waiting" == state.status
+    assert state.due is None
+    lab.people("r")
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert 1 == len(lab.world.effects)
+
+
+@rule  # engine.md F24
+def test_what_a_service_asks_for_holds_for_whoever_asks_next(m: Any) -> None:
+    """When the attempts of an ask are used up the agent is told, and its next ask waits all the same."""
+    labs: list[Lab] = []
+    ask = busy(m, labs, 3)
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            for _ in range(2):
+                try:
+                    return run.model("m", {"q": 1}, ask)
+                except m.CallFailed:
+                    run.message("user", "it failed")
+
+    lab = bench(m, agent)
+    labs.append(lab)
+    for asked in (1, 2, 3):
+        assert "waiting" == lab.journal.run(lab.agent, "r").status
+        assert asked == len(lab.world.paid)
+        lab.world.now += 601
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert 4 == len(lab.world.paid)
+
+
+@rule  # engine.md W22
+def test_a_sleep_is_until_the_time_on_record(m: Any) -> None:
+    """Whoever goes on sleeps for what is left of it; equal sleeps are several, and a new attempt sleeps anew."""
+
+    def agent(run: Any) -> None:
+        for _ in range(2):
+            with suppress(m.StepFailed), run.step("a"):
+                run.sleep(for_s=600)
+                run.sleep(for_s=600)
+                if run.state.step["attempt"] == 1:
+                    raise ValueError("once")
+                return
+
+    lab = bench(m, agent)
+    slept = 0
+    while lab.journal.run(lab.agent, "r").status == "waiting":
+        lab.world.now += 301
+        slept += 1
+    assert 8 == slept
+    assert ["timer.set", "timer.fired"] * 4 == events_of(lab, "timer.")
+    assert ["run.waiting"] * 4 == events_of(lab, "run.waiting")
+
+
+@rule  # engine.md W22
+def test_a_short_sleep_is_slept_in_its_process(m: Any) -> None:
+    """The run keeps its owner."""
+    lab = bench(m, lambda run: run.sleep(for_s=3))
+    assert "completed" == lab.journal.run(lab.agent, "r").status
+    assert [] == events_of(lab, "run.waiting")
+    assert lab.world.now > 2
+
+
+@rule  # engine.md W24
+def test_a_wait_takes_the_oldest_signal_once(m: Any) -> None:
+    """Also one that came before; what a wait has taken isn't in the inbox, and a failed attempt gives it back."""
+
+    def agent(run: Any) -> Any:
+        got: list[Any] = []
+        for _ in range(2):
+            with suppress(m.StepFailed), run.step("a"):
+                got = [run.wait_signal("lab"), run.wait_signal("lab"), run.signals()]
+                if run.state.step["attempt"] == 1:
+                    raise ValueError("once")
+                break
+        return got
+
+    lab = bench(m, agent)
+    lab.journal.start("r")
+    lab.journal.signal("r", 1)
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.journal.signal("r", 2)
+    lab.journal.signal("r", 3)
+    state = lab.journal.run(lab.agent, "r")
+    assert ("completed", [1, 2, [3]]) == (state.status, state.output["output"])
+    assert [] == state.inbox
+
+
+@rule  # engine.md W24
+def test_a_wait_that_timed_out_is_told_so_again(m: Any) -> None:
+    """Though the signal has come since: that one is for the next wait."""
+
+    def agent(run: Any) -> Any:
+        with run.step("a"):
+            return [run.wait_signal("lab", 600), run.wait_signal("lab")]
+
+    lab = bench(m, agent)
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.world.now += 601
+    assert "waiting" == lab.journal.run(lab.agent, "r").status
+    lab.journal.signal("r", "late")
+    assert [None, "late"] == lab.journal.run(lab.agent, "r").output["output"]
+
+
+@rule  # engine.md W20
+def test_a_signal_that_comes_just_before_the_run_waits_wakes_it(m: Any) -> None:
+    """It would else wait for ever for what has come."""
+    lab = bench(m, lambda run: run.wait_signal("lab"))
+    send = lambda _: lab.elsewhere(lambda: lab.journal.signal("r", "in between"))  # noqa: E731
+    lab.sends = send  # type: ignore[attr-defined]
+    crash_at(lab, "before run.waiting", kind="sends")
+    assert lab.journal.run(lab.agent, "r").woken
+    assert "in between" == lab.journal.run(lab.agent, "r").output["output"]
