@@ -40,7 +40,8 @@ _INDENT = "  "
 @pass_app
 def explain(app: App, run: str, agent: str) -> int:
     """Say why a run isn't moving, and the exact line to type; nothing is written."""
-    from runjournal.looking.standing import known_agent, stand_of, standing
+    from runjournal.looking.known_agents import known_agent
+    from runjournal.looking.standing import stand_of, standing
 
     from .refs import run_id_of
 

@@ -93,7 +93,8 @@ def _check_kind(journal: AsyncJournal, named: NamedAgent, name: str | None) -> N
 
 def claimed(desk: Desk, named: NamedAgent, run_id: str) -> None:
     """Rehearse how a run would be claimed. Raises RunBusy, RunNotDue."""
-    from runjournal.runner import Runner, agent_path, code_version
+    from runjournal.agent_code import agent_path, code_version
+    from runjournal.runner import Runner
 
     Runner(desk.journal).claim(run_id, code=code_version(named.function), agent=agent_path(named.function))
 

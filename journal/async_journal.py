@@ -16,13 +16,15 @@ from runjournal.writing import keys, purged
 from runjournal.writing.appender import Batch
 
 from . import naming
-from .async_run import INTERRUPTS, AsyncAgent, AsyncDriver, AsyncRun
+from .agent_code import agent_path, code_version
+from .async_run import AsyncAgent, AsyncDriver, AsyncRun
+from .body_telling import INTERRUPTS
 from .children import JournalNursery
 from .code_check import CodeCheck, CodeChecker, Watcher, both
 from .journal import LEFT_ALONE, Journal, RunOptions, begin, unfinished
 from .mistyped import check_run
 from .patience import Patience, slept
-from .runner import WAITS, Claim, Runner, agent_path, code_version
+from .runner import WAITS, Claim, Runner
 from .tasks import in_thread, over
 from .telling import tell, tell_all
 

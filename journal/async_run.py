@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapp
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from runjournal.engine import failures as f
 from runjournal.engine.asking import AskOptions, worded
@@ -32,7 +32,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.limits import cancel_wait_s, told_turns
 from runjournal.writing.appender import SharedAppend
 
-from .body_telling import BodyTelling
+from .body_telling import INTERRUPTS, BodyTelling, ended_of
 from .floor import Floor
 from .provider_shapes import GrowingHistory
 from .tasks import Unbroken, bell_of, made_in, unbroken
@@ -308,9 +308,9 @@ class AsyncDriver:
                     await asyncio.sleep(0)
                 except asyncio.CancelledError as error:
                     cancelled = cancelled or error
-            return _ended(body)._replace(cancelled=cancelled)
+            return ended_of(body)._replace(cancelled=cancelled)
         if not command.blocking:  # a thread tells by itself
-            body.add_done_callback(lambda done: None if done.cancelled() else command.late(_ended(done)))
+            body.add_done_callback(lambda done: None if done.cancelled() else command.late(ended_of(done)))
         body.cancel()
         while command.leaves and not body.done():
             with suppress(asyncio.CancelledError):
@@ -353,7 +353,7 @@ class AsyncDriver:
 
             task = self.loop.create_task(wait(), context=context)
             self._tasks.is_body(task, context)
-            task.add_done_callback(lambda task: None if task.cancelled() else deliver(_ended(task)))
+            task.add_done_callback(lambda task: None if task.cancelled() else deliver(ended_of(task)))
             body.add_done_callback(lambda body: task.cancel() if body.cancelled() else None)
 
         telling = BodyTelling(self.loop, deliver, command.late)
@@ -375,29 +375,9 @@ class AsyncDriver:
         return body
 
 
-INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
-"""What breaks a loop at once, whoever raises it."""
-
-
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _ended(body: asyncio.Future[Any]) -> Ended:
-    """Return how a body ended.
-
-    The loop has its interrupt already; raised by the asker too, it would break the loop's end.
-    """
-    if body.cancelled():
-        return Ended(error=asyncio.CancelledError())
-    error = body.exception()
-    ended = Ended(error=error) if error else body.result()
-    if not isinstance(ended, Ended):
-        ended = Ended(ended)
-    if isinstance(ended.error, INTERRUPTS):
-        return Ended(error=f.Released(f"{type(ended.error).__name__} in a tool"))
-    return ended
 
 
 class AsyncRun(Context):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, Final
 
+from runjournal.engine import failures as f
 from runjournal.engine.commands import Ended
+
+INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
+"""What breaks a loop at once, whoever raises it."""
 
 
 class BodyTelling:
@@ -36,3 +41,19 @@ class BodyTelling:
         """The thread is gone: tell that, if nothing was told. An interrupt at its first bytecode leaves nobody else."""
         if not self._told:
             self.tell(Ended(error=KeyboardInterrupt("the thread of a body was ended before it began")))
+
+
+def ended_of(body: asyncio.Future[Any]) -> Ended:
+    """Return how a body ended.
+
+    The loop has its interrupt already; raised by the asker too, it would break the loop's end.
+    """
+    if body.cancelled():
+        return Ended(error=asyncio.CancelledError())
+    error = body.exception()
+    ended = Ended(error=error) if error else body.result()
+    if not isinstance(ended, Ended):
+        ended = Ended(ended)
+    if isinstance(ended.error, INTERRUPTS):
+        return Ended(error=f.Released(f"{type(ended.error).__name__} in a tool"))
+    return ended

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from runjournal.engine.children import Standing
 from runjournal.engine.failures import RunNotDue
+from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.engine.waits import Awaited, awaited, only_timers
 from runjournal.log import events as e
 from runjournal.log import owner
@@ -38,6 +39,15 @@ from .logbook import Logbook
 from .questions import told
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.purged")
+
+
+def run_beside(run: Callable[[Any, str], Any], agent: Any, run_id: str) -> None:
+    """Run a child in a step of its parent: its tools aren't that step's."""
+    outer = TOOL_CONTEXT.set(None)
+    try:
+        run(agent, run_id)
+    finally:
+        TOOL_CONTEXT.reset(outer)
 
 
 CANCELLED_ABOVE: Final = "the run that has begun it was cancelled"

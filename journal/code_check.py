@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -41,21 +41,18 @@ from runjournal.projections.state import RunState
 from runjournal.projections.steps import OpenStep
 from runjournal.writing import folding
 
+from .agent_code import code_version
+from .check_shown import CONTEXT, Shown
 from .check_words import asked_in, id_in, in_short, in_words, named_in, where_differs, written_by
 from .children import ShownNursery
 from .logbook import Logbook
 from .reel import OWNING, Reel
 from .run import Run, SyncDriver
-from .runner import Runner, code_version
+from .runner import Runner
 
-CONTEXT: Final = (
-    e.MessageAppended, e.MemorySet, e.MemoryDeleted, e.MemoryReset, e.PlanSet, e.PlanUpdated, e.SignalTaken,
-)  # fmt: skip
-"""What a step writes into the context, and takes from its inbox."""
 RUN_ENDS: Final = (e.RunCompleted, e.RunFailed, e.RunRetryScheduled, e.RunCancelled)
 AGENTS_CAUSES: Final = ("error", "retries_exhausted", "rejected", "unsafe_in_flight")
 """Causes of a failed run that lie in what its agent did; another one came from outside, at any place."""
-ASKS: Final = (e.ToolStarted, e.ModelStarted, e.ApprovalRequested, e.ChildSpawned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,36 +82,6 @@ class CheckOver(f.Stop):
 
 class RoundOver(f.Stop):
     """A round has ended as it did when it was recorded: the agent is called for the next one."""
-
-
-@dataclass(slots=True)
-class Shown:
-    """An attempt of a step that the agent was shown, up to its `end`; None where the log ends in it.
-
-    `writes` is what its last entry wrote into the context, `asks` are its calls and questions by id, `ended` the calls
-    of models among them that have an end, `cut`: an asker was cancelled in it.
-    """
-
-    step: str
-    seq: int
-    end: RecordedEvent | None = None
-    writes: list[RecordedEvent] = field(default_factory=list[RecordedEvent])
-    asks: dict[str, RecordedEvent] = field(default_factory=dict[str, RecordedEvent])
-    ended: set[str] = field(default_factory=set[str])
-    cut: bool = False
-
-    def note(self, record: RecordedEvent) -> None:
-        """Note an event of the attempt."""
-        event = record.event
-        if isinstance(event, e.StepStarted):  # what an entry before wrote was dropped
-            self.writes.clear()
-        elif isinstance(event, CONTEXT) and not isinstance(event, e.SignalTaken):
-            self.writes.append(record)
-        elif isinstance(event, ASKS):
-            self.asks.setdefault(id_in(event), record)
-        elif isinstance(event, e.ModelCompleted | e.ModelFailed):
-            self.ended.add(event.call_id)
-        self.cut |= bool(getattr(event, "cut", False)) or getattr(event, "code", None) == "cut"
 
 
 class Watcher:

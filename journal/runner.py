@@ -5,14 +5,10 @@ The rules: engine.md V1 to V6, and engine.md F3, F4 for what leaves the agent.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from runjournal.engine import failures as f
@@ -42,7 +38,6 @@ from runjournal.log.limits import (
     backoff_s,
     cancel_tries_max,
     lease_s,
-    name_chars_max,
     recoveries_max,
     rounds_max,
 )
@@ -52,6 +47,7 @@ from runjournal.writing import purged
 from runjournal.writing.appender import Batch, SharedAppend
 
 from . import children
+from .agent_code import agent_path, code_version
 from .logbook import Logbook
 from .patience import Patience
 from .questions import not_due
@@ -310,15 +306,7 @@ class Runner:
 
     def nursery(self) -> children.JournalNursery:
         """Return what runs the children of a run, in the thread that waits for them."""
-
-        def run(agent: Agent, run_id: str) -> None:
-            outer = TOOL_CONTEXT.set(None)
-            try:
-                type(self)(self.log, self.tools, patience=self.patience).run(agent, run_id)
-            finally:
-                TOOL_CONTEXT.reset(outer)
-
-        return children.JournalNursery(self.log, run)
+        return children.JournalNursery(self.log, partial(children.run_beside, self.run))
 
     def appending(self, claim: Claim) -> Callable[[tuple[Event, ...] | Made], list[RecordedEvent]]:
         """Return what appends as the owner of a claim."""
@@ -516,31 +504,3 @@ def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
 
 def _restart_loop(why: str) -> e.RunWaiting:
     return e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why=why)
-
-
-def code_version(agent: Callable[..., Any]) -> str:
-    """Return SHA-256 in hex of the source of the agent's module, "" where there is none.
-
-    It shows if the code changed.
-    """
-    try:
-        source = inspect.getsourcefile(inspect.unwrap(agent))
-        return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
-    except (OSError, TypeError):  # it is no function, or its source isn't here
-        return ""
-
-
-def agent_path(agent: Callable[..., Any]) -> str | None:
-    """Return how an agent is imported, as module:function; None for one that isn't found again by that name.
-
-    That is so of a lambda, of a function in a function, and of the script that a process was started with, which would
-    run anew if it were imported.
-    """
-    module, names = getattr(agent, "__module__", None), getattr(agent, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(names, str) or module == "__main__":
-        return None
-    found: object = sys.modules.get(module)
-    for name in names.split("."):
-        found = getattr(found, name, None)
-    path = f"{module}:{names}"
-    return path if found is agent and path.isprintable() and len(path) <= name_chars_max else None

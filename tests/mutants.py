@@ -1974,8 +1974,6 @@ CHILDREN: Final = (
            'head is None or head.status != "waiting"', "True", "children"),
     Mutant("a parent is asked for no questions below it", "questions:questions", ", *below(log, run_id)", "",
            "children"),
-    Mutant("children wait before the others of their step have ended", "ChildCalls._wait",
-           "or self.order.idle(entry)", "or True", "children"),
     Mutant("a cancel stays above", "cancel_family", "if unended(log, run_id):", "if False:", "children"),
     Mutant("a claim cancels nothing below", "Runner.claim", "children.cancel_below(log, run_id, "
            "children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)", "pass", RULES),

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from runjournal import Journal, RunWaiting, tool
+from runjournal.agent_code import agent_path
 from runjournal.cli.app import cli
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.logbook import Logbook
 from runjournal.looking.standing import KINDS
-from runjournal.runner import agent_path
 
 AGENTS = """
 from pathlib import Path

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,12 +13,11 @@ from typing import Any, Final, NamedTuple
 from runjournal.children import moved
 from runjournal.engine.waits import awaited
 from runjournal.family import below
-from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
-from runjournal.log.limits import agent_search_runs_max, refs_shown_max, show_rows_max
+from runjournal.log.limits import refs_shown_max, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections import shell
 from runjournal.projections.findings import spoken
@@ -28,6 +26,7 @@ from runjournal.projections.state import RunState
 from runjournal.projections.status import STANDSTILLS
 from runjournal.questions import OpenQuestion, of_run
 
+from .known_agents import agent_option
 from .stops import Differs, stopped_at
 
 
@@ -155,30 +154,11 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         log.store.newest(head.scope) or head.run_id,
         log.store.imported(head.run_id) is not None,
         timestamp(log.clock.now()),
-        _agent(agent, head.kind),
+        agent_option(agent, head.kind),
         stopped_at(log, state),
         tuple(each for one in below(log, head.run_id) for each in of_run(log, one)) if waits else (),
         waits and moved(log, state),
     )
-
-
-def known_agent(log: Logbook, head: Head) -> str:
-    """Return the agent that a run of this store was last claimed for: this run, or else the newest of its kind."""
-    others = itertools.islice(log.runs(kind=head.kind), agent_search_runs_max)
-    for each in itertools.chain([head], others):
-        if not each.unowned and log.store.imported(each.run_id) is None:
-            claims = [record.event for record in log.store.read(each.run_id, types=("run.claimed",))]
-            named = [claim.agent for claim in claims if isinstance(claim, e.RunClaimed) and claim.agent]
-            if named:
-                return named[-1]
-    return ""
-
-
-def _agent(text: str, kind: str) -> str:
-    """Return an agent as `--agent` takes it for a run of a kind; a placeholder in it where it isn't known."""
-    if not text:
-        return f"MODULE:{kind}" if kind.isidentifier() else f"{kind}=MODULE:FUNCTION"
-    return text if "=" in text or text.rpartition(":")[2] == kind else f"{kind}={text}"
 
 
 # --- what to type --------------------------------------------------------------------------------------------------
