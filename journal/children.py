@@ -12,7 +12,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
-from runjournal.engine.children import Standing
+from runjournal.engine.children import ChildStanding
 from runjournal.engine.failures import RunNotDue
 from runjournal.engine.tools import TOOL_CONTEXT
 from runjournal.engine.waits import Awaited, awaited, only_timers
@@ -77,18 +77,18 @@ class JournalNursery:
         head = None if parent is None else self.log.store.head(parent)
         return first, None if head is None else head.scope
 
-    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
+    def standing(self, run_id: str, *, spent: bool) -> ChildStanding | None:
         """Return how the line of a run stands; None if there is no such run."""
         head = newest(self.log, run_id)
         if head is None:
             return None
         if head.status not in TERMINAL:
             now = ready(self.log, head)
-            return Standing(head.run_id, None, now, due_at=None if now else head.due_at)
+            return ChildStanding(head.run_id, None, now, due_at=None if now else head.due_at)
         record = next(self.log.events(head.run_id, types=_ENDS))
         end = record.event if isinstance(record.event, e.RunCompleted | e.RunFailed | e.RunCancelled) else None
         found = end or e.RunCancelled(f"run {head.run_id} was purged")
-        return Standing(head.run_id, found, ready=False, spent=spent_by(self.log, head.run_id) if spent else None)
+        return ChildStanding(head.run_id, found, ready=False, spent=spent_by(self.log, head.run_id) if spent else None)
 
     def path_of(self, agent: Callable[..., Any]) -> str | None:
         """Return module:name of an agent, None for one that isn't found by that, as a lambda."""
@@ -115,7 +115,7 @@ class ShownNursery(JournalNursery):
         super().__init__(log, lambda _agent, run_id: waits(run_id))
         self._waits = waits
 
-    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
+    def standing(self, run_id: str, *, spent: bool) -> ChildStanding | None:
         """Say that a child is waited for."""
         self._waits(run_id)
 

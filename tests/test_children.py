@@ -775,10 +775,7 @@ def test_five_children_while_the_parent_is_killed_at_every_boundary(agent: Any, 
 
 @pytest.mark.parametrize("kind", ["crash", "stall", "stall_long"])
 def test_model_and_product_agree_on_children_that_are_struck(kind: str) -> None:
-    """Struck at the same boundary, both have the same events, effects and ends; a stalled owner changes nothing.
-
-    How many appends an owner tries that wakes when it is fenced is not compared.
-    """
+    """Struck at the same boundary, both have the same events, effects and ends; a stalled owner changes nothing."""
     product = Product("memory")
     ticks = ran(reference_model, {}).world.ticks
     for tick in range(1, ticks + 1, 3):

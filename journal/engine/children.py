@@ -72,7 +72,7 @@ def _is_async(agent: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(called)
 
 
-class Standing(NamedTuple):
+class ChildStanding(NamedTuple):
     """How the line of a child stands: its newest run, and the end of that, None while it goes on.
 
     `ready`: it may be run here, now; `due_at`: then it may be (UTC text). `spent` is what its line and all below
@@ -97,7 +97,7 @@ class Nursery(Protocol):
         """Return the first event of a run and the scope of the run that began it; None if there is no such run."""
         ...
 
-    def standing(self, run_id: str, *, spent: bool) -> Standing | None:
+    def standing(self, run_id: str, *, spent: bool) -> ChildStanding | None:
         """Return how the line of a run stands; None if there is no such run."""
         ...
 
@@ -323,7 +323,7 @@ class ChildCalls:
         return True
 
 
-def _finished(child_id: str, there: Standing) -> e.ChildFinished:
+def _finished(child_id: str, there: ChildStanding) -> e.ChildFinished:
     """Return how a child has ended, as the agent is told."""
     ended_as = None if there.run_id == child_id else there.run_id
     match there.end:
@@ -344,4 +344,4 @@ _UNTOLD = {"type": "Unknown", "message": ""}
 
 
 def _nothing(_: Ended) -> None:
-    """Do nothing: whoever cuts a child waits until it has been given back."""
+    """Do nothing: whoever cuts a child waits until it is released."""

@@ -54,7 +54,7 @@ class Invoke(NamedTuple):
 
     What is `cuttable` is dropped when its asker is cancelled; anything else is waited for. `late` is told of a body
     that ends after it was cut. One that is `blocking` isn't a coroutine function: a loop runs it in a thread. A body
-    that `leaves` is waited for even when it was cut: it gives something back first.
+    that `leaves` is waited for even when it was cut: it has to release something first.
     """
 
     body: Callable[[], Any]
