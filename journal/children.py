@@ -129,7 +129,7 @@ def newest(log: Logbook, run_id: str) -> Head | None:
     return (log.store.head(later) if later is not None else None) or head
 
 
-def ready(log: Logbook, head: Head, *, code: bool = True) -> bool:
+def ready(log: Logbook, head: Head, *, code: bool = True, depth: int = children_depth_max) -> bool:
     """Return whether a run that hasn't ended may be gone on with now; `code`: one that code has stopped, too."""
     if head.cancel_requested and head.status != "running":
         return True
@@ -143,7 +143,7 @@ def ready(log: Logbook, head: Head, *, code: bool = True) -> bool:
         case "waiting":
             state = log.fold(RunState, head.run_id, at=head.head_seq)
             stopped = code and state.stands == "code"
-            return state.status.woken or is_due(log, head) or stopped or moved(log, state, code=code)
+            return state.status.woken or is_due(log, head) or stopped or moved(log, state, code=code, depth=depth)
         case _:
             return False
 
@@ -153,9 +153,11 @@ def is_due(log: Logbook, head: Head) -> bool:
     return head.due_at is not None and head.due_at <= timestamp(log.clock.now())
 
 
-def moved(log: Logbook, state: RunState, *, code: bool = True) -> bool:
+def moved(log: Logbook, state: RunState, *, code: bool = True, depth: int = children_depth_max) -> bool:
     """Return whether a child that a run waits for has ended, or may be gone on with."""
-    return any(head.status in TERMINAL or ready(log, head, code=code) for head in awaited_children(log, state))
+    return depth > 0 and any(
+        head.status in TERMINAL or ready(log, head, code=code, depth=depth - 1) for head in awaited_children(log, state)
+    )
 
 
 def awaited_children(log: Logbook, state: RunState) -> Iterator[Head]:
@@ -165,17 +167,17 @@ def awaited_children(log: Logbook, state: RunState) -> Iterator[Head]:
             yield head
 
 
-def due_at(log: Logbook, state: RunState) -> str | None:
+def due_at(log: Logbook, state: RunState, depth: int = children_depth_max) -> str | None:
     """Return when the first child that a run waits for is due; None if time alone gets none of them on."""
-    found = [_due(log, head) for head in awaited_children(log, state)]
+    found = [_due(log, head, depth - 1) for head in awaited_children(log, state)] if depth else []
     return min((each for each in found if each is not None), default=None)
 
 
-def _due(log: Logbook, head: Head) -> str | None:
+def _due(log: Logbook, head: Head, depth: int) -> str | None:
     if head.status == "scheduled_retry":
         return head.due_at
     state = log.fold(RunState, head.run_id, at=head.head_seq)
-    return head.due_at if only_timers(state) else due_at(log, state)
+    return head.due_at if only_timers(state) else due_at(log, state, depth)
 
 
 class Leaf(NamedTuple):

@@ -1025,7 +1025,7 @@ def test_all_or_nothing(desk):
         InvalidTransition,
         e.MessageAppended("user", "1"),
         e.StepCompleted(0),
-        e.ChildFinished("k", "failed"),
+        e.ToolDispatched("k"),
         epoch=1,
     )
     desk.append(e.StepCompleted(0), epoch=1)
