@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
-from runjournal.log.limits import children_kept_max
+from runjournal.log.limits import children_kept_max, int_max
 
 from .costs import add
 
@@ -110,8 +110,8 @@ class Children:
             child = self.known[event.child_run_id] = Child("", spent=event.spent or {})
         elif event.spent is not None:
             before = child.spent or {"usd": "0", "tokens": 0}
-            self.usd = add(add(self.usd, event.spent["usd"]), f"-{before['usd']}")
-            self.tokens += event.spent["tokens"] - before["tokens"]
+            self.usd = add(add(self.usd, event.spent["usd"]), format(-Decimal(before["usd"]), "f"))
+            self.tokens = min(self.tokens + event.spent["tokens"] - before["tokens"], int_max)
             child.spent = event.spent
         child.status, child.ended_seq = event.status, record.seq
         child.told.append(record.seq)

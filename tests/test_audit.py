@@ -336,6 +336,10 @@ FORGED = {
         ["approval_unasked"],
     ),
     "child that isn't there": ([*BEGUN, *owned(e.ChildSpawned("child", "demo"))], ["child_missing"]),
+    "another end of a child": (
+        [*BEGUN, *owned(e.ChildSpawned("r", "demo"), e.ChildFinished("r", "completed"))],
+        ["child_differs"],
+    ),
     "parent that isn't there": ([queued(parent_run_id="p", link="child")], ["parent_missing"]),
     "base that isn't there": (
         [queued(link="fork", base={"run_id": "b", "seq": 1, "hash": "0" * 64})],
