@@ -35,7 +35,7 @@ from runjournal.writing.appender import SharedAppend
 from .body_telling import INTERRUPTS, BodyTelling, ended_of
 from .floor import Floor
 from .provider_shapes import GrowingHistory
-from .tasks import Unbroken, bell_of, made_in, unbroken
+from .tasks import Unbroken, bell_of, made_in, unbroken, wake
 from .turn import AgentTurn, Approve
 
 P = ParamSpec("P")
@@ -99,7 +99,7 @@ class AsyncDriver:
 
         def told() -> None:
             self.ring()
-            _wake(self.stopping)
+            wake(self.stopping)
 
         with suppress(RuntimeError):  # the loop is closed, and with it the run has left
             self.loop.call_soon_threadsafe(told)
@@ -136,13 +136,13 @@ class AsyncDriver:
             return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            _wake(waiter)
+            wake(waiter)
         ready = list[tuple[int, int, Until, asyncio.Future[None]]]()
         for heap in self._turns.values():
             while heap and (heap[0][3].done() or heap[0][2].ready()):
                 ready.append(heapq.heappop(heap))
         for _, _, _, waiter in sorted(ready, key=lambda each: each[1]):  # as they came
-            _wake(waiter)
+            wake(waiter)
 
     def settle(self) -> None:
         """Wait some turns of the loop, so that whoever was just told something acts on it at once."""
@@ -282,7 +282,7 @@ class AsyncDriver:
                 return False
             self.give_floor()
             waiter: asyncio.Future[None] = self.loop.create_future()
-            alarm = None if left is None else self.loop.call_later(left, _wake, waiter)
+            alarm = None if left is None else self.loop.call_later(left, wake, waiter)
             if until.turn is None:
                 self._waiters.append(waiter)
             else:
@@ -385,11 +385,6 @@ class AsyncDriver:
         weakref.finalize(thread, telling.lost).atexit = False
         thread.start()
         return body
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 class AsyncRun(Context):

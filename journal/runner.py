@@ -46,6 +46,7 @@ from runjournal.writing.appender import Batch, SharedAppend
 
 from . import children
 from .agent_code import agent_path, code_version
+from .leaving import left_by, restart_loop
 from .logbook import Logbook
 from .patience import Patience
 from .questions import not_due
@@ -177,10 +178,10 @@ class Runner:
         In a step it may still end well, by what is on record; there the budget is checked before the next paid call.
         """
         if stuck > self.patience:
-            return _restart_loop(f"{stuck} recoveries, and no call or step ended in between")
+            return restart_loop(f"{stuck} recoveries, and no call or step ended in between")
         if entered > self.log.stop_limits.attempt_recoveries_max:
             step = state.steps.open.id if state.steps.open else ""
-            return _restart_loop(f"{entered} recoveries within one attempt of step {step}")
+            return restart_loop(f"{entered} recoveries within one attempt of step {step}")
         over = None if state.steps.open else exceeded(state, timestamp(self.log.clock.now()))
         return None if over is None else e.RunFailed(over.error, [], over.cause)
 
@@ -309,7 +310,7 @@ class Runner:
         except BaseException as error:
             with suppress(AppendRefused, StoreError):  # if it can't be written the lease runs out
                 if self.log.ownership.live(run_id).status.status == "running":  # else it has ended, or its round has
-                    self._leave(run_id, claim.epoch, _left(error))
+                    self._leave(run_id, claim.epoch, left_by(error))
             raise
 
     def open(self, claim: Claim, code: str = "") -> tuple[Run, RunParts]:
@@ -510,21 +511,3 @@ class Runner:
                 e.RunCancelled(reason),
             ]
         return []
-
-
-def _left(error: BaseException) -> e.RunWaiting | e.RunRequeued:
-    """Return what becomes of a run that ends nothing and that its owner leaves: it waits for other code, or is free."""
-    stop = f.stop_in(error)
-    if stop is not None and isinstance(
-        stop, f.Mistake | f.BROKEN
-    ):  # people look at the run to see why it doesn't get on: engine.md X3
-        stored, _ = f.error_of(stop)
-        return e.RunRequeued("released", error={"type": stored["type"], "message": stored["message"]})
-    if not isinstance(stop, f.PlanChanged | f.StepDiverged):
-        return e.RunRequeued("released")
-    where = {"step": stop.step, "differs": stop.what} if stop.step else {}
-    return e.RunWaiting([{"kind": "code", "id": type(stop).__name__, **where}], why=f.storable_text(stop.message))
-
-
-def _restart_loop(why: str) -> e.RunWaiting:
-    return e.RunWaiting([{"kind": "recoveries", "id": "restart_loop"}], why=why)

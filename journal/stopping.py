@@ -28,6 +28,7 @@ from runjournal.log.head import TOLD_TO_STOP
 from runjournal.log.limits import stop_look_s
 
 from .logbook import Logbook
+from .tasks import over
 
 TOLD: Final = "the process was told to stop (SIGTERM)"
 
@@ -39,6 +40,7 @@ class Heed:
         self.grace_s = grace_s
         self.under = under
         self.thread = threading.get_ident()
+        self.over: Callable[[], bool] = partial(_ended, threading.current_thread())
         self.mark: Callable[[], object] = _nothing
         self._wake: Callable[[], object] = _nothing
         self._note: Callable[[], object] = _nothing
@@ -96,7 +98,7 @@ class StopSignal:
 
     def leave(self, heed: Heed) -> bool:
         """A run has left the process, or ended; return whether the signal has come."""
-        self.heeds.remove(heed)
+        self._forget(heed)
         main = threading.main_thread().ident
         last = _is_main() and not any(each.thread == main for each in self.heeds)
         if last and signal.getsignal(signal.SIGTERM) is _on_sigterm:  # else somebody has set another one meanwhile
@@ -105,6 +107,7 @@ class StopSignal:
 
     def waits(self, heed: Heed) -> bool:
         """Let the signal act if no run heeds it any more; return whether this one has to wait for others."""
+        self._forget(heed)
         if self.heeds:
             return not self.over.is_set() and heed.under is None
         os.kill(self.pid, signal.SIGTERM)
@@ -112,6 +115,10 @@ class StopSignal:
         self.over.set()
         self.over = threading.Event()
         return False
+
+    def _forget(self, heed: Heed) -> None:
+        """Forget a run that has left, and those that never will: their loop was closed, or their thread has ended."""
+        self.heeds[:] = [each for each in self.heeds if each is not heed and not each.over()]
 
     def end(self, heed: Heed) -> None:
         """Let the signal act, once all runs have left."""
@@ -163,6 +170,10 @@ def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _ended(thread: threading.Thread) -> bool:
+    return not thread.is_alive()
+
+
 def _nothing() -> None:
     """Do nothing: the run isn't claimed yet."""
 
@@ -204,6 +215,7 @@ async def heeding_async(grace_s: float) -> AsyncGenerator[Heed | None]:
     if (heed := HERE.enter(grace_s)) is None:
         yield None
         return
+    heed.over = over(asyncio.get_running_loop())
     token = UNDER.set(heed)
     try:
         heed.check()

@@ -31,6 +31,12 @@ def over(loop: Loop) -> Callable[[], bool]:
     return is_over
 
 
+def wake(waiter: asyncio.Future[None]) -> None:
+    """Wake who waits, if nobody has yet."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
 class Unbroken(asyncio.Future[T]):
     """What is waited for to its end: a cancel of the waiter comes behind it, see `unbroken`.
 

@@ -1073,9 +1073,9 @@ OURS: Final = (
     Mutant("waiting is no progress", "Status.on_waiting", "not self.stands", "False"),
     Mutant("to stand still is progress", "Status.on_waiting", "not self.stands", "True"),
     Mutant(
-        "a stop for code is forgotten", "runner:_left", "not isinstance(stop, f.PlanChanged | f.StepDiverged)", "True"
+        "a stop for code is forgotten", "left_by", "not isinstance(stop, f.PlanChanged | f.StepDiverged)", "True"
     ),
-    Mutant("a stop for code in a group is forgotten", "runner:_left", "f.stop_in(error)", "error", STANDS),
+    Mutant("a stop for code in a group is forgotten", "left_by", "f.stop_in(error)", "error", STANDS),
     Mutant("mended code isn't tried", "children:resumed", 'state.stands != "code"', "True"),
     Mutant("any wait is tried by whoever names it", "children:resumed", 'state.stands != "code"', "False"),
     Mutant("code that has stopped a run is tried for ever", "children:resumed", "only_new and", "False and", STANDS),
@@ -1226,7 +1226,7 @@ OURS: Final = (
     Mutant(
         "a mistake keeps the run",
         "Runner.owned",
-        "self._leave(run_id, claim.epoch, _left(error))",
+        "self._leave(run_id, claim.epoch, left_by(error))",
         "pass",
     ),
     Mutant("a run with another input goes on", "Runner.check_input", "queued.input != plain(given)", "False", GAPS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from runjournal import AsyncJournal, AsyncRun
 from runjournal.engine import failures as f
 from runjournal.engine.tools import Tool
 from runjournal.journal import Journal
@@ -218,6 +220,25 @@ def test_a_run_inside_a_run_is_told_through_the_outer_one(kills):
             journal.run(outer, run_id="r")
         assert {"queued"} == {journal.head(name).status for name in ("r", "inner")}
     assert [signal.SIGTERM] == kills
+
+
+def test_a_run_whose_loop_was_closed_is_waited_for_by_nobody(kills):
+    """It never leaves by itself: the signal acts once the others have left."""
+
+    async def held(_: AsyncRun) -> None:
+        await asyncio.sleep(3600)
+
+    with AsyncJournal.open("memory:") as journal:
+        loop = asyncio.new_event_loop()
+        left = loop.create_task(journal.run_async(held, run_id="left"))
+        loop.run_until_complete(asyncio.sleep(0))
+        while not HERE.heeds:
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        with pytest.raises(f.ToldToStop):
+            journal.run(lambda run: [signal.raise_signal(signal.SIGTERM), run.do("a", list)], run_id="r")
+        assert [signal.SIGTERM] == kills
+        left._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def test_a_run_inside_a_tool_is_a_call_in_flight(kills):

@@ -103,7 +103,7 @@ class Stored(Protocol):
         """Yield the run's events with after < seq <= upto, in order."""
         ...
 
-    def secret(self, kind: str, name: str) -> bytes | None:
+    def secret(self, purpose: str, name: str) -> bytes | None:
         """Return a key; ERASED_KEY if it was erased, None if there is none."""
         ...
 
