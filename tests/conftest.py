@@ -14,7 +14,7 @@ from runjournal.engine.retry import Retry
 pytest_plugins = ["requirements_plugin"]
 
 # `default` is what CI runs, the same examples every time; `crash` looks for new ones. EXAMPLES overrides the number.
-_EXAMPLES = {"fast": 200, "default": 2_000, "crash": 10_000}
+_EXAMPLES = {"fast": 200, "default": 700, "crash": 10_000}
 
 for _name, _count in _EXAMPLES.items():
     settings.register_profile(

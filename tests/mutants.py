@@ -636,7 +636,7 @@ TWINS: Final = (
     Mutant("recoveries are not counted", "Status.on_requeued", "self.stuck += event.reason in RECOVERIES", ""),
     Mutant("progress doesn't count", "Status.on_call_ended", "self.progress()", "pass"),
     Mutant("a tool that isn't known falls over", "Runner._tool", "self.tools.get(name)", "self.tools[name]"),
-    Mutant("a tool that isn't known fails the run", "judge", "else call.on_unknown", 'else "fail"'),
+    Mutant("a tool that isn't known fails the run", "judge", "else call.on_unknown", 'else "fail"', "recovery"),
     Mutant(
         "a tool that isn't known asks a person, whatever was recorded", "judge", "else call.on_unknown", 'else "ask"'
     ),
@@ -1072,9 +1072,7 @@ OURS: Final = (
     ),
     Mutant("waiting is no progress", "Status.on_waiting", "not self.stands", "False"),
     Mutant("to stand still is progress", "Status.on_waiting", "not self.stands", "True"),
-    Mutant(
-        "a stop for code is forgotten", "left_by", "not isinstance(stop, f.PlanChanged | f.StepDiverged)", "True"
-    ),
+    Mutant("a stop for code is forgotten", "left_by", "not isinstance(stop, f.PlanChanged | f.StepDiverged)", "True"),
     Mutant("a stop for code in a group is forgotten", "left_by", "f.stop_in(error)", "error", STANDS),
     Mutant("mended code isn't tried", "children:resumed", 'state.stands != "code"', "True"),
     Mutant("any wait is tried by whoever names it", "children:resumed", 'state.stands != "code"', "False"),

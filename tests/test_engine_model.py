@@ -22,14 +22,14 @@ from model.programs import BLIND, FIND, POLICIES, SAMPLES, Program, ops, program
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "crash"
 many = settings(
-    max_examples=int(os.environ.get("EXAMPLES", "600" if LONG else "60")),
+    max_examples=int(os.environ.get("EXAMPLES", "600" if LONG else "30")),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.reuse, Phase.generate] if os.environ.get("NO_SHRINK") else list(Phase),
 )
-most = settings(many, max_examples=int(os.environ.get("EXAMPLES", "5000" if LONG else "60")))
-some = settings(many, max_examples=min(300 if LONG else 16, many.max_examples))
+most = settings(many, max_examples=int(os.environ.get("EXAMPLES", "5000" if LONG else "30")))
+some = settings(many, max_examples=min(300 if LONG else 10, many.max_examples))
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])

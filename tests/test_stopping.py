@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from runjournal import AsyncJournal, AsyncRun
 from runjournal.engine import failures as f
 from runjournal.engine.tools import Tool
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log.errors import InvalidArgument
 from runjournal.projections.status import Status
-from runjournal.stopping import HERE, heeding
+from runjournal.stopping import HERE, heeding, heeding_async
 
 PROGRAM = Path(__file__).parent / "programs" / "stopped.py"
 HUNG_S = 60.0
@@ -224,21 +223,14 @@ def test_a_run_inside_a_run_is_told_through_the_outer_one(kills):
 
 def test_a_run_whose_loop_was_closed_is_waited_for_by_nobody(kills):
     """It never leaves by itself: the signal acts once the others have left."""
-
-    async def held(_: AsyncRun) -> None:
-        await asyncio.sleep(3600)
-
-    with AsyncJournal.open("memory:") as journal:
-        loop = asyncio.new_event_loop()
-        left = loop.create_task(journal.run_async(held, run_id="left"))
-        loop.run_until_complete(asyncio.sleep(0))
-        while not HERE.heeds:
-            loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
-        with pytest.raises(f.ToldToStop):
-            journal.run(lambda run: [signal.raise_signal(signal.SIGTERM), run.do("a", list)], run_id="r")
-        assert [signal.SIGTERM] == kills
-        left._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop = asyncio.new_event_loop()
+    left = heeding_async(1.0)
+    loop.run_until_complete(left.__aenter__())
+    loop.close()
+    assert 1 == len(HERE.heeds)
+    with Journal.open("memory:") as journal, pytest.raises(f.ToldToStop):
+        journal.run(lambda run: [signal.raise_signal(signal.SIGTERM), run.do("a", list)], run_id="r")
+    assert [signal.SIGTERM] == kills
 
 
 def test_a_run_inside_a_tool_is_a_call_in_flight(kills):
