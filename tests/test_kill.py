@@ -33,7 +33,7 @@ def killed(store: Path, seed: str, rng: random.Random) -> list[tuple[str, int, s
 
 @pytest.mark.requirement("R3")
 @pytest.mark.requirement("R47")
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.crash) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.crash) for seed in range(1, 12))])
 def test_no_kill_takes_what_was_committed(tmp_path: Path, seed: int) -> None:
     """After each kill every acknowledged event is there, no run has a gap, and the audit finds no damage."""
     store, rng, acknowledged = tmp_path / "runs.db", random.Random(seed), dict[tuple[str, int], str]()

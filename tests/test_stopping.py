@@ -228,8 +228,13 @@ def test_a_run_whose_loop_was_closed_is_waited_for_by_nobody(kills):
     loop.run_until_complete(left.__aenter__())
     loop.close()
     assert 1 == len(HERE.heeds)
+
+    def agent(run: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return run.do("a", list)
+
     with Journal.open("memory:") as journal, pytest.raises(f.ToldToStop):
-        journal.run(lambda run: [signal.raise_signal(signal.SIGTERM), run.do("a", list)], run_id="r")
+        journal.run(agent, run_id="r")
     assert [signal.SIGTERM] == kills
 
 
