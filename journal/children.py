@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 from runjournal.engine.children import ChildStanding
 from runjournal.engine.failures import RunNotDue
 from runjournal.engine.tools import TOOL_CONTEXT
-from runjournal.engine.waits import Awaited, awaited, only_timers
+from runjournal.engine.waits import Awaited, awaited
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Event
@@ -167,19 +167,6 @@ def awaited_children(log: Logbook, state: RunState) -> Iterator[Head]:
             yield head
 
 
-def due_at(log: Logbook, state: RunState, depth: int = children_depth_max) -> str | None:
-    """Return when the first child that a run waits for is due; None if time alone gets none of them on."""
-    found = [_due(log, head, depth - 1) for head in awaited_children(log, state)] if depth else []
-    return min((each for each in found if each is not None), default=None)
-
-
-def _due(log: Logbook, head: Head, depth: int) -> str | None:
-    if head.status == "scheduled_retry":
-        return head.due_at
-    state = log.fold(RunState, head.run_id, at=head.head_seq)
-    return head.due_at if only_timers(state) else due_at(log, state, depth)
-
-
 class Leaf(NamedTuple):
     """What a run waits for in the end: a wait of its own, or of a run below it, whose id and state stand here."""
 
@@ -209,6 +196,22 @@ def waits_told(log: Logbook, state: RunState, db: str) -> tuple[list[dict[str, A
     return waits, found
 
 
+def not_due_below(log: Logbook, state: RunState) -> RunNotDue | None:
+    """Return what is told of a run that waits, itself and below it, for times alone; None if somebody is asked."""
+    dues = list[str]()
+    for leaf in leaves(log, state):
+        head = newest(log, leaf.wait["id"]) if leaf.wait["kind"] == "child" else None
+        scheduled = head is not None and head.status == "scheduled_retry"
+        due = leaf.state.status.due_at if leaf.wait["kind"] == "timer" else head.due_at if scheduled and head else None
+        if due is None:
+            return None
+        dues.append(due)
+    if not dues:
+        return None
+    _, found = waits_told(log, state, "")
+    return RunNotDue(state.run_id, min(dues), f"it waits for {'; '.join(each.what for each in found)}")
+
+
 def in_words(log: Logbook, run_id: str) -> str:
     """Return where a child stands that a run waits for, in words."""
     head = newest(log, run_id)
@@ -229,8 +232,8 @@ def resumed(log: Logbook, state: RunState, *, code: str | None, only_new: bool) 
     """
     if moved(log, state, code=not only_new):
         return "child"
-    if (due := due_at(log, state)) is not None:
-        raise RunNotDue(state.run_id, due, "it waits for a run that it has begun")
+    if (later := not_due_below(log, state)) is not None:
+        raise later
     if code is None or state.stands != "code" or (only_new and code in state.status.stopped_codes):
         return None
     return "code"

@@ -465,6 +465,8 @@ class Runner:
         if status.status == "waiting" and only_timers(state):
             raise not_due(self.log, state)
         if status.status == "waiting":
+            if (later := children.not_due_below(self.log, state)) is not None:
+                raise later
             waits, found = children.waits_told(self.log, state, db)
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)

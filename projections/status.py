@@ -61,11 +61,11 @@ class Status:
     step that ended; `recoveries` all, and so those after a death that isn't the run's doing. `stopping`: the owner's
     process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the
     run has stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it.
-    `told`: people were told that it waits. Of a run that was purged `was` is the status before, and `why` is for what
-    reason.
+    `told`: people were told that it waits, `told_of` for which answers. Of a run that was purged `was` is the status
+    before, and `why` is for what reason.
     """
 
-    VERSION: ClassVar[int] = 6
+    VERSION: ClassVar[int] = 7
 
     status: str = "new"
     kind: str = ""
@@ -89,6 +89,7 @@ class Status:
     stopped_codes: list[str] = field(default_factory=list[str])
     woken: bool = False
     told: bool = False
+    told_of: list[str] = field(default_factory=list[str])
     due_at: str | None = None
     cancel: str | None = None
     queued_at: str | None = None
@@ -161,7 +162,9 @@ class Status:
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
         """Note what the run waits for, and that it has no owner; to have come here is progress, unless it stands."""
         self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
-        self.woken, self.told, self.why = False, False, event.why
+        self.woken, self.why = False, event.why
+        asked = self._asked()
+        self.told = bool(asked) and set(asked) <= set(self.told_of)
         if not self.stands:
             self.stuck = 0
         elif self.stands == "code":
@@ -202,9 +205,14 @@ class Status:
 
     def on_note(self, record: RecordedEvent, event: e.NoteAdded) -> None:
         """Note that people were told what the run waits for, or that the owner's process was told to stop."""
-        self.told = self.told or (event.code == TOLD and self.status == "waiting")
+        if event.code == TOLD and self.status == "waiting":
+            self.told, self.told_of = True, self._asked()
         if event.code == TOLD_TO_STOP and record.epoch and record.epoch == self.epoch:
             self.stopping = True
+
+    def _asked(self) -> list[str]:
+        """Return what people are asked of the run while it waits: a wait that comes again for that is no news."""
+        return [str(wait["id"]) for wait in self.waits if wait["kind"] in ("approval", "question")]
 
     def _end(self, status: str, record: RecordedEvent) -> None:
         self.status, self.ended_at, self.owner = status, record.at, None

@@ -381,6 +381,21 @@ def test_an_asyncio_agents_people_are_told_beside_the_loop() -> None:
     assert [True] == told
 
 
+def test_people_are_not_told_again_of_what_they_were_told() -> None:
+    """A run that has gone on with something else, and waits for the same answer again, has no news for them."""
+    clock, told = FakeClock(), list[Waiting]()
+    journal = Journal(MemoryStore(clock=clock), on_waiting=[told.append])
+
+    def agent(run: Run) -> Any:
+        with run.step("all"):
+            return run.ask_all([{"action": "a", "expires_in": 60, "default": {}}, {"action": "b"}])
+
+    waits(journal, agent)
+    clock.elapsed_s += 61
+    assert ["b"] == [each["action"] for each in waits(journal, agent)]
+    assert [["a", "b"]] == [[each.action for each in waiting.questions] for waiting in told]
+
+
 # --- the command line ----------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from model.agree import agree
 from model.product import Product
 from model.rules_children import family
 
-from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunWaiting, tool
+from runjournal import KEY, AsyncJournal, AsyncRun, Journal, Run, RunNotDue, RunWaiting, tool
 from runjournal.cli.app import cli
 from runjournal.engine import failures as f
 from runjournal.engine.driver import finished
@@ -794,3 +794,47 @@ def ran(m: Any, strikes: dict[int, str]) -> Any:
 
 def told_in(lab: Any) -> list[str]:
     return [event.data["status"] for event in lab.store.log["r"] if event.type == "child.finished"]
+
+
+def test_a_parent_whose_children_only_pause_is_not_due() -> None:
+    """Whoever runs it is told when to come back, the first time too; nobody is asked, so nobody has to answer."""
+
+    def child(run: Run) -> Any:
+        run.sleep(for_s=run.input)
+        return run.input
+
+    def parent(run: Run) -> Any:
+        with run.step("kids"):
+            return run.call_child(child, input=900)
+
+    clock = FakeClock()
+    journal = Journal(MemoryStore(clock=clock))
+    for _ in range(2):
+        with pytest.raises(RunNotDue) as later:
+            journal.run(parent, run_id="p")
+        assert "2026-01-02T03:19:05" == str(later.value.due_at)[:19]
+        assert "it waits for a sleep" in str(later.value.cause)
+    assert 900 == journal.run(parent, run_id="p", wait_s=1000)
+
+
+def test_a_parent_is_waiting_if_one_child_asks_and_another_one_pauses() -> None:
+    """The time of one doesn't hide the question of the other."""
+
+    def asks(run: Run) -> Any:
+        return run.ask("go?")
+
+    def pauses(run: Run) -> Any:
+        run.sleep(for_s=900)
+
+    def parent(run: Run) -> Any:
+        with run.step("kids"):
+            kids = [run.spawn(asks), run.spawn(pauses)]
+            threads = [run.thread(run.wait_child, kid) for kid in kids]
+            for thread in threads:
+                thread.join()
+
+    journal = Journal(MemoryStore(clock=FakeClock()))
+    for _ in range(2):
+        with pytest.raises(RunWaiting) as waiting:
+            journal.run(parent, run_id="p")
+        assert "go?" in str(waiting.value)

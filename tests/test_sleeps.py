@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from runjournal import AsyncJournal, AsyncRun, Journal, Run, RunNotDue, RunWaiting
+from runjournal.cli.app import cli
 from runjournal.engine import failures as f
 from runjournal.log.clock import FakeClock, parse_timestamp
 from runjournal.log.errors import NotAllowed
@@ -343,3 +345,14 @@ def test_a_sleep_and_a_pause_are_explained(journal: Journal, clock: FakeClock) -
     assert ("timer", True) == (stands.word, "it waits for a sleep, until 2026" in stands.why)
     clock.sleep(HOUR)
     assert "overdue" == standing(stand_of(journal, journal.head("r"))).word
+
+
+def test_every_look_at_a_run_that_sleeps_says_so(tmp_path: Path) -> None:
+    """The command line has words for a wait that asks nobody."""
+    store = tmp_path / "runs.db"
+    with Journal.open(store) as journal, pytest.raises(RunNotDue):
+        journal.run(lambda run: run.sleep(for_s=1000), run_id="r")
+    for words in (["show", "r"], ["explain", "r"], ["questions"], ["ls"], ["audit", "r"]):
+        done = CliRunner().invoke(cli, ["--db", str(store), *words], catch_exceptions=False)
+        assert 0 == done.exit_code, done.output
+        assert "error" not in done.output.lower().replace("errors", "")

@@ -399,8 +399,11 @@ def _check_facts(head: Head, event: Event, scene: Scene) -> None:
             if facts.question_open(event.approval_id):
                 raise NotAllowed(f"run {head.run_id}: question {event.approval_id} is asked already")
         case e.ApprovalResolved():
+            expires_at = facts.question_expires(event.approval_id)
             if not facts.question_open(event.approval_id):
-                raise NotAllowed(f"run {head.run_id}: question {event.approval_id} isn't open; the first answer counts")
-            _check_in_time(head, event, facts.question_expires(event.approval_id), scene)
+                until = f"; it could be answered until {expires_at}" if expires_at else ""
+                what = f"question {event.approval_id} isn't open; the first answer counts{until}"
+                raise NotAllowed(f"run {head.run_id}: {what}")
+            _check_in_time(head, event, expires_at, scene)
         case _:
             pass

@@ -128,7 +128,7 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
         family(journal, run_id) if at is None else None,
         later if (later := store.newest(head.scope)) != run_id else None,
         word_of(journal, head, state) if at is None and state is not None else "",
-        {str(wait["id"]): told(journal, state, wait)["args"] for wait in state.status.waits[:show_rows_max]}
+        {str(wait["id"]): told(journal, state, wait).get("args") for wait in state.status.waits[:show_rows_max]}
         if state
         else {},
     )
