@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import wrong_agents as agents
 
-from runjournal import KEY, StepFailed, tool
+from runjournal import KEY, Run, StepFailed, tool
 from runjournal.log.errors import InvalidArgument
 from runjournal.log.limits import crash_output_bytes_max
 from runjournal.testing import CrashReport, World, crash_points
@@ -605,3 +605,20 @@ def test_a_walk_inside_a_walk_is_refused() -> None:
 
     report = crash_points(agent, check=False)
     assert "crash_points was called inside an agent that it crashes" in report.failures[0].what
+
+
+def asked_child(run: Run) -> Any:
+    """A child that sleeps, and asks a person to choose."""
+    run.sleep(for_s=60)
+    return run.ask("which?", choices=["first", "second"])["choice"]
+
+
+def test_a_family_is_walked() -> None:
+    """What a child waits for comes: its time, and a person who answers its question with the first choice."""
+
+    def parent(run: Run) -> Any:
+        return run.do("kid", lambda: run.call_child(asked_child))
+
+    found = crash_points(parent, at=1)
+    assert () == found.failures
+    assert 20 < found.boundaries

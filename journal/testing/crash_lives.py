@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
 from runjournal.async_journal import AsyncJournal
+from runjournal.children import Leaf, leaves
 from runjournal.engine.failures import RunBusy, RunWaiting
 from runjournal.log import failpoint
 from runjournal.log.base import plan_of, registered
@@ -385,20 +386,21 @@ class _Child:
     def _answer(self, journal: AsyncJournal) -> int:
         """Say what a person would say who looks at the world; return how many calls were asked about."""
         try:
-            waits = journal.state(RUN).status.waits if journal.head(RUN).status == "waiting" else []
+            waits = _waits(journal) if self.plan.person else []
         except RunNotFound:
             return 0
-        ids = [str(wait["id"]) for wait in waits] if self.plan.person else []
-        asked = [each for each in journal.questions(RUN) if each.id in ids] if ids else []
+        wanted = {(leaf.run_id, str(leaf.wait["id"])) for leaf in waits}
+        runs = dict.fromkeys(leaf.run_id for leaf in waits)  # those of children, too
+        found = [each for run_id in runs for each in journal.questions(run_id)]
+        asked = [each for each in found if (each.run_id, each.id) in wanted]
         for each in asked:
             if each.kind == "approval":
-                journal.approve(RUN, each.id)
+                journal.approve(each.run_id, each.id, choice=next(iter(each.choices), None))
             elif each.id in self.plan.effects:
-                journal.resolve(
-                    RUN, each.id, "happened", _result(self.plan.results or {}, each.id, each.action, each.args)
-                )
+                result = _result(self.plan.results or {}, each.id, each.action, each.args)
+                journal.resolve(each.run_id, each.id, "happened", result)
             else:
-                journal.resolve(RUN, each.id, "did_not_happen")
+                journal.resolve(each.run_id, each.id, "did_not_happen")
         return sum(each.kind == "call" for each in asked)
 
     def _hit(self, point: str, about: Any) -> None:
@@ -446,19 +448,26 @@ def _raised(error: BaseException) -> dict[str, Any]:
     }
 
 
+_TIMED: Final = frozenset({"timer", "signal"})
+
+
+def _waits(journal: AsyncJournal) -> list[Leaf]:
+    """Return what the run waits for, itself or by way of its children."""
+    return list(leaves(journal, journal.state(RUN))) if journal.head(RUN).status == "waiting" else []
+
+
 def _found(journal: AsyncJournal) -> dict[str, Any]:
     """Return what the log says by now."""
     try:
         head = journal.head(RUN)
     except RunNotFound:
         return {}
-    state = journal.state(RUN)
-    kinds = {str(wait["kind"]) for wait in state.status.waits}
-    timed = head.status == "scheduled_retry" or (head.status == "waiting" and kinds <= {"timer", "signal"})
-    due = parse_timestamp(head.due_at) - journal.clock.now() if head.due_at and timed else None
+    waits = _waits(journal)
+    times = [leaf.state.status.due_at for leaf in waits] if {str(leaf.wait["kind"]) for leaf in waits} <= _TIMED else []
+    due_at = head.due_at if head.status == "scheduled_retry" else min(filter(None, times), default=None)
+    due = parse_timestamp(due_at) - journal.clock.now() if due_at else None
     return {
         "status": head.status,
-        "waits": list(state.status.waits) if head.status == "waiting" else [],
         "due_s": max(0.0, due.total_seconds()) if due is not None else 0.0,
         "events": [
             (record.seq, record.type, {each.name: getattr(record.event, each.name) for each in fields(record.event)})
