@@ -216,11 +216,12 @@ async def heeding_async(grace_s: float) -> AsyncGenerator[Heed | None]:
         yield None
         return
     heed.over = over(asyncio.get_running_loop())
-    token = UNDER.set(heed)
+    under = UNDER.get()
+    UNDER.set(heed)
     try:
         heed.check()
         yield heed
     finally:
-        UNDER.reset(token)
-        if HERE.leave(heed):
+        UNDER.set(under)  # no `reset`: who closes what was left in the middle has another context
+        if HERE.leave(heed) and not heed.over():
             await HERE.end_async(heed)
