@@ -30,11 +30,20 @@ def agent_path(agent: Callable[..., Any]) -> str | None:
     That is so of a lambda, of a function in a function, and of the script that a process was started with, which would
     run anew if it were imported.
     """
-    module, names = getattr(agent, "__module__", None), getattr(agent, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(names, str) or module == "__main__":
-        return None
-    found: object = sys.modules.get(module)
+    path = path_here(agent)
+    return None if path is None or path.startswith("__main__:") else path
+
+
+def path_here(agent: Callable[..., Any]) -> str | None:
+    """Return module:name of an agent as this process has it; None for one that isn't found by that, as a lambda."""
+    path = f"{getattr(agent, '__module__', None)}:{getattr(agent, '__qualname__', None)}"
+    return path if found_here(path) is agent and path.isprintable() and len(path) <= name_chars_max else None
+
+
+def found_here(path: str | None) -> Callable[..., Any] | None:
+    """Return the agent of a path, if its module is loaded here; nothing is imported."""
+    module, _, names = (path or "").partition(":")
+    there: Any = sys.modules.get(module)
     for name in names.split("."):
-        found = getattr(found, name, None)
-    path = f"{module}:{names}"
-    return path if found is agent and path.isprintable() and len(path) <= name_chars_max else None
+        there = getattr(there, name, None)
+    return there if callable(there) else None

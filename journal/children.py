@@ -6,7 +6,6 @@ The rules of children: engine.md K1 to K12. The engine asks here; nothing is wri
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -27,13 +26,13 @@ from runjournal.log.limits import (
     children_depth_max,
     link_digest_chars,
     link_id_chars_max,
-    name_chars_max,
 )
 from runjournal.projections.costs import Costs, add
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
 
 from . import naming
+from .agent_code import found_here, path_here
 from .family import below
 from .logbook import Logbook
 from .questions import told
@@ -92,16 +91,11 @@ class JournalNursery:
 
     def path_of(self, agent: Callable[..., Any]) -> str | None:
         """Return module:name of an agent, None for one that isn't found by that, as a lambda."""
-        path = f"{getattr(agent, '__module__', None)}:{getattr(agent, '__qualname__', None)}"
-        return path if self.found(path) is agent and path.isprintable() and len(path) <= name_chars_max else None
+        return path_here(agent)
 
     def found(self, path: str | None) -> Callable[..., Any] | None:
         """Return the agent of a path, if its module is loaded here; nothing is imported."""
-        module, _, names = (path or "").partition(":")
-        there: Any = sys.modules.get(module)
-        for name in names.split("."):
-            there = getattr(there, name, None)
-        return there if callable(there) else None
+        return found_here(path)
 
     def body(self, agent: Callable[..., Any], run_id: str) -> Callable[[], Any]:
         """Return what runs an agent on a run of its own, to its end or until it waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from runjournal.log.head import Head
@@ -10,11 +11,11 @@ from .logbook import Logbook
 
 
 def below(log: Logbook, run_id: str) -> Iterator[Head]:
-    """Yield the runs that a run has begun, and those that these have begun, each once."""
-    pending, seen = [run_id], {run_id}
-    while pending:
-        for head in log.runs(parent=pending.pop()):
+    """Yield the runs that a run has begun, and those that these have begun, level by level, each once."""
+    parents, seen = deque([run_id]), {run_id}
+    while parents:
+        for head in log.runs(parent=parents.popleft()):
             if head.run_id not in seen:
                 seen.add(head.run_id)
-                pending.append(head.run_id)
+                parents.append(head.run_id)
                 yield head

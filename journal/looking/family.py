@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import NamedTuple, cast
 
+from runjournal.family import below
 from runjournal.log import events as e
 from runjournal.log.errors import JournalError
 from runjournal.log.head import Head
@@ -69,7 +68,7 @@ def family(journal: Logbook, run_id: str) -> Family:
     """Return the sums over the runs below a run, by their `parent_run_id`; the run's own are left out."""
     runs = tokens = in_flight = uncounted = 0
     money: dict[str, Decimal] = {}
-    for head in _below(journal, run_id):
+    for head in below(journal, run_id):
         if runs == family_runs_max:
             return Family(runs, tokens, _text(money), in_flight, uncounted, more=True)
         runs += 1
@@ -81,17 +80,6 @@ def family(journal: Logbook, run_id: str) -> Family:
         for currency, amount in seen.cost.items():
             money[currency] = money.get(currency, Decimal(0)) + Decimal(amount)
     return Family(runs, tokens, _text(money), in_flight, uncounted, more=False)
-
-
-def _below(journal: Logbook, run_id: str) -> Iterator[Head]:
-    """Yield the runs below a run, level by level, each once."""
-    parents, seen = deque([run_id]), {run_id}
-    while parents:
-        for head in journal.runs(parent=parents.popleft()):
-            if head.run_id not in seen:
-                seen.add(head.run_id)
-                parents.append(head.run_id)
-                yield head
 
 
 def _text(money: dict[str, Decimal]) -> dict[str, str]:
