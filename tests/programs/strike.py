@@ -169,11 +169,13 @@ def an_interrupt_for_somebody(delay_s: float, rng: random.Random, where: list[st
     """Raise KeyboardInterrupt in a random thread that is at work for a run."""
     # A thread that it meets before its first line dies in the standard library's own code, and `Thread.start` waits for
     # ever, whoever called it: no public way to begin one can tell. So no thread may end, and its ident be that of a
-    # new one, between the look and the throw.
+    # new one, between the look and the throw: none gets its turn before this one lets go, once those are served that
+    # have asked for theirs by the old interval.
     time.sleep(delay_s)
     interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(1.0)
     try:
+        sys.setswitchinterval(20.0)
+        time.sleep(2 * interval_s)
         at_work = {
             ident: frame
             for ident, frame in sys._current_frames().items()
