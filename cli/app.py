@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
@@ -76,15 +73,19 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 
 
-@dataclass(slots=True)
 class App:
     """The options that every command has. `source`: what has named the store, an option or a variable."""
 
-    db: str = "runjournal.db"
-    output: str = "table"
-    color: bool | None = None
-    pager: bool = True
-    source: str = "the default"
+    def __init__(
+        self,
+        db: str = "runjournal.db",
+        output: str = "table",
+        *,
+        color: bool | None = None,
+        pager: bool = True,
+        source: str = "the default",
+    ) -> None:
+        self.db, self.output, self.color, self.pager, self.source = db, output, color, pager, source
 
     @property
     def plain(self) -> bool:
@@ -131,6 +132,8 @@ class App:
     @property
     def _unwritable(self) -> str | None:
         """Return the file of a store that can be read, and that can't be written, or nothing beside it."""
+        from pathlib import Path
+
         path = self.path
         if path is None or not os.access(path, os.R_OK) or not Path(path).is_file():
             return None
@@ -172,6 +175,8 @@ class App:
         """Return a command as it must be typed to reach this store: with its --db, if the command line had one."""
         if self.source != "--db" or not command.startswith("runjournal ") or " --db " in command:
             return command
+        import shlex
+
         return f"runjournal --db {shlex.quote(self.db)} {command.removeprefix('runjournal ')}"
 
     def say(self, text: str) -> None:
