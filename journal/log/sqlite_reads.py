@@ -462,6 +462,8 @@ class SQLiteWideReads(SQLiteReads):
         after: tuple[Any, ...] | None = None
         while page := self._rows(*index_page(table, run_id, after)):
             yield from page
+            if len(page) < read_page_events_max:
+                return
             after = page[-1]
 
 

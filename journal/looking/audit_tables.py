@@ -64,7 +64,7 @@ class TableAudit:
         self._unknown: dict[tuple[str, str], Unknown] = {}
         self._ends = Tally()
         self._first_position = 0
-        note = _note(store, run_id)
+        note = _note(store, run_id) if presence.may_have("imports", run_id) else None
         self._note = note
         self._misnoted = note is not None and head is not None and _went_on_here(store, run_id, head.scope)
         self.elsewhere = note is not None and not self._misnoted
@@ -265,7 +265,9 @@ class TableAudit:
     def _check_line(self, derived: Derived) -> Iterator[Finding]:
         if derived.newest is None:
             return
-        scope, newest = derived.head.scope, self.store.newest(derived.head.scope)
+        scope = derived.head.scope
+        scopes = [row[0] for row in self.store.index_rows("lines", self.run_id)]
+        newest = self.run_id if scope in scopes else self.store.newest(scope)
         if newest is None:
             yield self._wrong("index_missing", "lines", None, f"the line {shown(scope)} is missing")
         elif newest != self.run_id:
@@ -274,9 +276,9 @@ class TableAudit:
             if other is None or other.scope != scope or first is None or first[1] < self._first_position:
                 what = f"{shown(newest)} isn't the newest run of line {shown(scope)}"
                 yield self._wrong("index_wrong", "lines", None, what)
-        for row in self.store.index_rows("lines", self.run_id):
-            if row[0] != scope:
-                yield self._wrong("index_extra", "lines", None, f"this run isn't of the line {shown(row[0])}")
+        for other_scope in scopes:
+            if other_scope != scope:
+                yield self._wrong("index_extra", "lines", None, f"this run isn't of the line {shown(other_scope)}")
 
     def _check_links(self, audit: RunAudit) -> Iterator[Finding]:
         status = audit.state.status
