@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Look": {
         "ls": ("ls:ls", "List the runs, newest first."),
+        "cost": ("cost:cost", "Say what runs have cost, by run, line, tree, model, tool, step or day."),
         "show": ("show:show", "Show a run: where it stands, what it was doing, what it cost."),
         "blob": ("attached:blob", "List the bytes that a run refers to (screenshots, PDFs), or write them out."),
         "replay": ("replay:replay", "Show the state of a run as it was after one of its events."),
@@ -223,7 +224,7 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     return callback
 
 
-def _shared(*, root: bool) -> list[click.Parameter]:
+def _shared(*, root: bool, outputs: Sequence[str] = OUTPUTS) -> list[click.Parameter]:
     """Add the shared options. Only the group's read the environment: what stands in the command line beats it."""
 
     def option(*names: str, field: str, env: str, **more: Any) -> click.Option:
@@ -235,7 +236,7 @@ def _shared(*, root: bool) -> list[click.Parameter]:
     return [
         option("--db", field="db", env="RUNJOURNAL_DB", metavar="PATH", help="The store.  [default: ./runjournal.db]"),
         option(
-            "-o", "--output", field="output", env="RUNJOURNAL_OUTPUT", type=click.Choice(OUTPUTS),
+            "-o", "--output", field="output", env="RUNJOURNAL_OUTPUT", type=click.Choice(outputs),
             help="table for people, JSON for programs.  [default: table]",
         ),
         option(
@@ -281,10 +282,12 @@ class _Helpful:
 class Command(_Helpful, click.Command):
     """A command with the shared options, and help that begins with examples."""
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **more: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: Sequence[tuple[str, str]] = (), outputs: Sequence[str] = OUTPUTS, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self.examples = examples
-        self.params += _shared(root=False)
+        self.params += _shared(root=False, outputs=outputs)
 
 
 class CommandGroup(_Helpful, click.Group):
