@@ -52,7 +52,7 @@ _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 def cost(app: App, runs: tuple[str, ...], *, by: str, since: str | None, until: str | None, tz: str) -> int:
     """Say what runs have cost: money and tokens, each request to a provider counted once.
 
-    A RUN stands for its whole line with --by line, and for all of its tree with --by tree. Without any, the whole store.
+    A RUN stands for its whole line with --by line, and for all of its tree with --by tree. None is the whole store.
     """
     from .refs import run_id_of
 
@@ -66,7 +66,9 @@ def cost(app: App, runs: tuple[str, ...], *, by: str, since: str | None, until: 
     else:
         emit(app, _table(found))
         hint = "runjournal cost --by model" if by != "model" else "runjournal cost --by day"
-        app.say(f"{plural(len(found.rows), by)}; next: {hint}" if found.rows else "nothing was spent; next: runjournal ls")
+        app.say(
+            f"{plural(len(found.rows), by)}; next: {hint}" if found.rows else "nothing was spent; next: runjournal ls"
+        )
     return exits.OK
 
 
@@ -103,7 +105,7 @@ def _least(text: str, unknown: int) -> str:
 
 
 def _bar(each: Spending, found: Costs) -> str:
-    """Return a bar as long as the group's part of the greatest: of its money, or of its tokens where nothing is priced."""
+    """Return a bar as long as the group's part of the greatest: of money, or of tokens where nothing is priced."""
     currency = max(found.total.money, key=lambda name: found.total.money[name], default=None)
 
     def size(one: Spending) -> Decimal:

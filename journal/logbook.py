@@ -421,7 +421,7 @@ class Logbook:
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
 
-    def costs(  # noqa: PLR0913 - each one is a filter
+    def costs(
         self,
         *run_ids: str,
         by: str = "run",

@@ -56,7 +56,7 @@ class Spending:
             self.statuses[status] = self.statuses.get(status, 0) + calls
             if status in OPEN_STATUSES or status == IN_FLIGHT:
                 self.open += calls
-        counters = bill[_FIRST:_LAST]
+        counters = (bill.input, bill.output, bill.cache_read, bill.cache_write, bill.reasoning)
         tokens = self.tokens
         for name, count in zip(COUNTERS, counters, strict=True):
             if count:
@@ -76,8 +76,6 @@ class Spending:
         }  # fmt: skip
 
 
-_FIRST: Final = Bill._fields.index(COUNTERS[0])
-_LAST: Final = _FIRST + len(COUNTERS)
 _TOLD: Final = len(COUNTERS) - 1
 _ZERO: Final = Decimal(0)
 

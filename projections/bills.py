@@ -41,10 +41,10 @@ def of_end(record: RecordedEvent, event: _Ended, call: Call | None) -> Bill:
         call.provider if call else None,
         call.step if call else "",
         status_of(event),
-        *_counters(event.usage),
-        *_money(event.cost),
         response_id=event.response_id if isinstance(event, e.ModelCompleted | e.ModelFailed) else None,
         request_id=event.request_id if isinstance(event, e.ModelCompleted | e.ModelFailed) else None,
+        **_counters(event.usage),
+        **_money(event.cost),
     )
 
 
@@ -70,10 +70,10 @@ def of_money(record: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> B
         None,
         "",
         "reported",
-        *_counters(recorded.usage if recorded else None),
-        event.amount,
-        event.currency,
+        amount=event.amount,
+        currency=event.currency,
         calls=0,
+        **_counters(recorded.usage if recorded else None),
     )
 
 
@@ -95,8 +95,8 @@ def of_purged(record: RecordedEvent, event: e.RunPurged) -> Iterator[Bill]:
                 None,
                 "",
                 "lost" if outcome == "lost" else open_,
-                *_counters(line),
                 calls=line.get("calls", 0),
+                **_counters(line),
             )
     for currency, sources in event.money.items():
         for source, amount in sources.items():
@@ -125,9 +125,11 @@ def status_of(event: _Ended) -> str:
     return "unmeasured"
 
 
-def _counters(usage: Mapping[str, Any] | None) -> tuple[int | None, ...]:
-    return tuple(usage.get(name) for name in COUNTERS) if usage is not None else (None,) * len(COUNTERS)
+def _counters(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: usage.get(name) for name in COUNTERS} if usage is not None else {}
 
 
-def _money(cost: Mapping[str, Any] | None) -> tuple[str | None, str | None, str | None]:
-    return (None, None, None) if cost is None else (cost["amount"], cost["currency"], cost.get("pricing_version"))
+def _money(cost: Mapping[str, Any] | None) -> dict[str, Any]:
+    if cost is None:
+        return {}
+    return {"amount": cost["amount"], "currency": cost["currency"], "pricing": cost.get("pricing_version")}

@@ -23,6 +23,7 @@ from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import failed_steps_max, recalled_max
 
 from . import approvals, bills, calls, children, costs, inbox, memory, plan, prompt, status, steps, transcript
+from .calls import Call
 from .transcript import Stretch
 
 P = TypeVar("P", bound="Projection")
@@ -298,7 +299,7 @@ class RunState:
         for call_id, call in self.calls.lose(step).items():
             self._lost(record, call_id, call)
 
-    def _lost(self, record: RecordedEvent, call_id: str, call: calls.Call) -> None:
+    def _lost(self, record: RecordedEvent, call_id: str, call: Call) -> None:
         self.costs.on_lost(call.tool)
         if self.costs.billed is not None:
             self.costs.billed.append(bills.of_lost(record, call_id, call))

@@ -264,6 +264,8 @@ class MemoryTransaction(MemoryReads):
         for table in ("effects", "unknowns", "step_ends", "bills", "checkpoints"):
             rows: dict[Key, Any] = {**self.tables[table], **self.changes[table]}
             mine = [key for key, row in rows.items() if row is not None and row.run_id == run_id]
+            if table == "bills":  # those of run.purged stay, its last event
+                mine = [key for key in mine if rows[key].seq < head.head_seq]
             self.changes[table].update(dict.fromkeys(mine))
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -54,7 +54,9 @@ _ADD_STEP_END: Final = (
     "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET kind = excluded.kind, ok = excluded.ok, seq = excluded.seq"
 )
-_ADD_BILL: Final = f"INSERT OR REPLACE INTO bills ({', '.join(Bill._fields)}) VALUES (?{', ?' * (len(Bill._fields) - 1)})"
+_ADD_BILL: Final = (
+    f"INSERT OR REPLACE INTO bills ({', '.join(Bill._fields)}) VALUES (?{', ?' * (len(Bill._fields) - 1)})"
+)
 _SET_NEWEST: Final = (
     "INSERT INTO lines (scope, newest) VALUES (?, ?) ON CONFLICT DO UPDATE SET newest = excluded.newest"
 )
@@ -76,10 +78,14 @@ _EMPTY: Final = (
     "AND body <> x''"
 )
 _EMPTY_BLOB: Final = "UPDATE blobs SET bytes = 0, body = x'' WHERE digest = ?"
-_FORGET: Final = tuple(
-    f"DELETE FROM {table} WHERE run_id = ?" for table in ("effects", "unknowns", "step_ends", "bills", "checkpoints")
+_FORGET: Final = (
+    *(f"DELETE FROM {table} WHERE run_id = ?" for table in ("effects", "unknowns", "step_ends", "checkpoints")),
+    "DELETE FROM bills WHERE run_id = ? AND seq < (SELECT head_seq FROM runs WHERE runs.run_id = bills.run_id)",
 )
-"""What a purged run has beside its events. The row of its line stays, so that nobody takes the scope again."""
+"""What a purged run has beside its events; of its bills those of run.purged stay, which is its last event.
+
+The row of its line stays, so that nobody takes the scope again.
+"""
 
 
 class SQLiteTransaction(SQLiteReads):

@@ -62,13 +62,13 @@ class Unknown(NamedTuple):
 class Bill(NamedTuple):
     """What one request to a provider came to, or a tool's own price, or money beside the calls.
 
-    `kind` says which: `model`, `tool` or `cost`; `name` is the model, the tool, or who said it. One attempt of a call is
-    one row; money beside the calls has no `call_id`, and its seq as `attempt`. `seq` is the event that tells what is
+    `kind` says which: `model`, `tool` or `cost`; `name` is the model, the tool, or who said it. One attempt of a call
+    is one row; money beside the calls has no `call_id`, and its seq as `attempt`. `seq` is the event that tells what is
     known, `at` its time (UTC text), `step` the step that asked. `status`: `reported` (somebody who knows has said the
     amount), `priced` (worked out from rates), `free`, `unpriced` (tokens without a price), `unmeasured` (no tokens
     told), `lost` (sent, and nobody will ever say what it cost). A counter of tokens that wasn't told is None, which is
-    never zero. `amount` is decimal text. `calls` is how many requests the row stands for: 1, 0 for money beside the calls,
-    and more for what is left of a purged run.
+    never zero. `amount` is decimal text. `calls` is how many requests the row stands for: 1, 0 for money beside the
+    calls, and more for what is left of a purged run.
     """
 
     run_id: str
@@ -273,8 +273,8 @@ class Transaction(Reading, Protocol):
     def purge(self, run_id: str, digests: Iterable[str]) -> None:
         """Empty the bodies of all events of a run but the last, which is run.purged, and these blobs, for ever.
 
-        Its effects, unknown calls, ends of steps, bills and checkpoints go, too. What is left of it in other places of the
-        files goes with `Store.scrub`. Raises StoreError for a run whose last event is another one.
+        Its effects, unknown calls, ends of steps, bills and checkpoints go, too. What is left of it in other places of
+        the files goes with `Store.scrub`. Raises StoreError for a run whose last event is another one.
         """
         ...
 

@@ -274,7 +274,9 @@ class TableAudit:
         if stored == self._bills:
             return
         expected: dict[tuple[str, str, int], Bill] = {}
-        derived = Derived(self.run_id, lambda _: None, state=folding.begin(self.store, folding.first(self.store, self.run_id)))
+        derived = Derived(
+            self.run_id, lambda _: None, state=folding.begin(self.store, folding.first(self.store, self.run_id))
+        )
         for record in self.store.read(self.run_id, 0, self._last):
             expected.update((bill[:3], bill) for bill in derived.apply(record).bills)
         for row in map(Bill._make, self.store.index_rows("bills", self.run_id)):
@@ -282,7 +284,9 @@ class TableAudit:
             if (true := expected.pop(row[:3], None)) is None:
                 yield self._wrong("index_extra", "bills", row.seq, f"no event is about {named}")
             elif true != row:
-                yield self._wrong("index_wrong", "bills", true.seq, f"the row of {named} isn't what event {true.seq} says")
+                yield self._wrong(
+                    "index_wrong", "bills", true.seq, f"the row of {named} isn't what event {true.seq} says"
+                )
         for bill in expected.values():
             what = f"what attempt {bill.attempt} of call {shown(bill.call_id)} came to, event {bill.seq}, is missing"
             yield self._wrong("index_missing", "bills", bill.seq, what)
