@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from runjournal.log.limits import cost_bar_chars
+
 from . import exits
 from .app import OUTPUTS, App, command, pass_app
 from .formats import amount, money, plural
@@ -15,7 +17,7 @@ from .output import Column, document, emit, is_utf8, styled, table
 from .safe import line
 
 if TYPE_CHECKING:
-    from runjournal.spending import Costs, Spending
+    from runjournal.spending import CostReport, Spending
 
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 _BY: Final = ("run", "line", "tree", "model", "tool", "step", "day")
@@ -28,7 +30,6 @@ _OPEN: Final = {
     "unpriced": "without a price",
 }
 """Why the money of a request isn't known, by its status."""
-_BAR: Final = 20
 _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 
 
@@ -72,7 +73,7 @@ def cost(app: App, runs: tuple[str, ...], *, by: str, since: str | None, until: 
     return exits.OK
 
 
-def _table(found: Costs) -> Iterator[str]:
+def _table(found: CostReport) -> Iterator[str]:
     if not found.rows:
         return
     total = found.total
@@ -104,7 +105,7 @@ def _least(text: str, unknown: int) -> str:
     return f">= {text}" if unknown else text
 
 
-def _bar(each: Spending, found: Costs) -> str:
+def _bar(each: Spending, found: CostReport) -> str:
     """Return a bar as long as the group's part of the greatest: of money, or of tokens where nothing is priced."""
     currency = max(found.total.money, key=lambda name: found.total.money[name], default=None)
 
@@ -114,10 +115,10 @@ def _bar(each: Spending, found: Costs) -> str:
     greatest = max(map(size, found.rows))
     if greatest <= 0 or size(each) <= 0:
         return ""
-    eighths = int(size(each) / greatest * _BAR * 8)
+    eighths = int(size(each) / greatest * cost_bar_chars * len(_BLOCKS[1:]))
     if not is_utf8():
         return "#" * max(1, eighths // 8)
-    return "█" * (eighths // 8) + (_BLOCKS[eighths % 8].strip() or ("" if eighths >= 8 else "▏"))  # noqa: PLR2004
+    return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() if eighths else _BLOCKS[1]
 
 
 def _unknown(total: Spending) -> Iterator[str]:
@@ -127,7 +128,7 @@ def _unknown(total: Spending) -> Iterator[str]:
             yield f"{plural(count, 'call')} {what}"
 
 
-def _csv(found: Costs) -> Iterator[str]:
+def _csv(found: CostReport) -> Iterator[str]:
     import csv
     import io
 

@@ -35,7 +35,7 @@ from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 from . import naming
-from .spending import Costs, Ledger
+from .spending import CostReport, Ledger
 from .stop_limits import StopLimits
 
 P = TypeVar("P", bound=Projection)
@@ -428,7 +428,7 @@ class Logbook:
         since: str | date | None = None,
         until: str | date | None = None,
         tz: str = "UTC",
-    ) -> Costs:
+    ) -> CostReport:
         """Return what these runs have cost, all of the store if none is named, added up by run, line, tree and so on.
 
         `by` is one of `run`, `line` (a run and its retries), `tree` (a run and all that it has begun), `model`, `tool`,

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.head import Head
+from runjournal.log.limits import cost_minutes_cached_max
 from runjournal.log.store import Bill, Store, all_heads
 from runjournal.projections.bills import COUNTERS, OPEN_STATUSES
 from runjournal.projections.costs import MONEY
@@ -61,7 +62,7 @@ class Spending:
         for name, count in zip(COUNTERS, counters, strict=True):
             if count:
                 tokens[name] += count
-        if calls and None in counters[:_TOLD]:
+        if calls and None in counters[:-1]:
             self.untold += 0 if status == "free" else calls
         if bill.amount is not None and bill.currency is not None:
             before = self.money.get(bill.currency, _ZERO)
@@ -76,12 +77,11 @@ class Spending:
         }  # fmt: skip
 
 
-_TOLD: Final = len(COUNTERS) - 1
 _ZERO: Final = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CostReport:
     """What runs have cost: a `Spending` a group, and the total of all of them, each row counted in one of them."""
 
     by: str
@@ -102,7 +102,7 @@ class Ledger:
 
     def costs(
         self, run_ids: Sequence[str], by: str, since: str | date | None, until: str | date | None, tz: str
-    ) -> Costs:
+    ) -> CostReport:
         """Return what these runs have cost, all of the store if none is named; see `Logbook.costs`."""
         if by not in GROUPS:
             raise InvalidArgument(f"by: expected one of {', '.join(GROUPS)}, got {by[:40]!r}")
@@ -121,7 +121,7 @@ class Ledger:
                 group = groups[name] = Spending(name)
             group.add(bill)
             total.add(bill)
-        return Costs(by, _sorted(groups.values(), by), total)
+        return CostReport(by, _sorted(groups.values(), by), total)
 
     def _chosen(self, run_ids: Sequence[str], heads: Mapping[str, Head], key: _Key) -> list[str] | None:
         """Return the runs to add up: those that are named, or the whole lines or trees of them; None is all."""
@@ -206,7 +206,7 @@ def _day_in(zone: ZoneInfo) -> Callable[[Bill], str]:
     if zone.key == "UTC":
         return lambda bill: bill.at[: len("2026-12-01")]
 
-    @lru_cache(maxsize=4096)
+    @lru_cache(maxsize=cost_minutes_cached_max)
     def day(minute: str) -> str:
         return datetime.fromisoformat(f"{minute}:00+00:00").astimezone(zone).date().isoformat()
 
