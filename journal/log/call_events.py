@@ -22,7 +22,7 @@ class ModelStarted(Event):
     model: Name
     request_hash: str
     attempt: One
-    provider: str | None = None
+    provider: Name | None = None
     prompt_fingerprint: str | None = None
     params: Json = None
     place: Annotated[int | None, s.Whole(1)] = None
