@@ -68,8 +68,12 @@ TWINS: Final = (
         "n = 1 + the equal calls that are completed or open",
         "Caller.free_id",
         "n = entry.numbers.get(first, 1)",
-        "n = 1 + sum(call_key(scope, entry.step, what, args, k) in entry.busy for k in range(1, 9))",
+        "n = 1 + sum(\n"
+        "    call_key(lineage.scope, step, what, args, k, lineage.salt, store) in entry.busy for k in range(1, 9)\n"
+        ")",
     ),
+    Mutant("keys are those of any store", "Caller.identify", "self.core.lineage.store_id", '""'),
+    Mutant("a copy of the log has an id of its own", "Reel.__init__", ", store_id=real.store_id", ""),
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",

@@ -525,16 +525,19 @@ _ABOUT: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 
 
 def call_key(  # noqa: PLR0917 - what an id is worked out from
-    scope: str, step: str, what: str, args: Json, n: int = 1, salt: bytes = b""
+    scope: str, step: str, what: str, args: Json, n: int = 1, salt: bytes = b"", store: str = ""
 ) -> str:
     """Return which call it is: the id of a call, and the idempotency key that its tool is passed.
 
     That is the first 24 hex digits of SHA-256 over the JSON (the standard library's, keys sorted, not escaped) of
-    {task, step, tool, args}, and n if it is more than 1: the n-th equal call of its step. In a private run it is
+    {task, step, tool, args}, n if it is more than 1, the n-th equal call of its step, and `store`, the id of the store,
+    if it is the call of a tool: what a store made anew sends is new to whoever receives it. In a private run it is
     HMAC-SHA-256 under the key of its line, `salt`: who has the id alone can't try which arguments lead to it.
     """
     about: dict[str, Json] = {"task": scope, "step": step, "tool": what, "args": args}
     if n > 1:
         about["n"] = n
+    if store:
+        about["store"] = store
     text = _ABOUT.encode(about).encode()
     return (hmac.new(salt, text, "sha256") if salt else hashlib.sha256(text)).hexdigest()[:24]

@@ -19,6 +19,8 @@ blob_bytes_max: Final = 256 * 1024 * 1024
 """One value held as a blob."""
 row_int_max: Final = 2**53
 """A larger seq, epoch or process id in a row of `runs` is damage: the row is left out, and told of."""
+store_id_bytes: Final = 8
+"""Random bytes in the id of a new store."""
 run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512

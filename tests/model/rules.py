@@ -68,6 +68,24 @@ def test_the_key_is_golden(m: Any) -> None:
     assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", args)
     assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", turned, 1)
     assert "e866554cefe38507651389a8" == m.key_of("report-42", "draft#2", "send_email", args, 2)
+    assert "cd9d7fe135e027d4ae1f60c1" == m.key_of("report-42", "draft", "send_email", args, store="d3b07384d113edec")
+
+
+@rule  # engine.md E60
+def test_the_key_of_a_tools_call_joins_the_id_of_the_store(m: Any) -> None:
+    """A tool is passed a key that another store wouldn't pass it; the id of a question is the same there."""
+
+    def agent(run: Any) -> None:
+        with run.step("a"):
+            use(run, lab, "keyed")
+            run.ask("go on?", args={"x": 3})
+
+    lab = bench(m, agent)
+    lab.serve()
+    (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
+    assert m.key_of("r", "a", "keyed", {"x": 1}, store="lab") == called.data["call_id"]
+    assert m.key_of("r", "a", "keyed", {"x": 1}, store="other") != called.data["call_id"]
+    assert m.key_of("r", "a", "ask go on?", {"x": 3}) == asked.data["approval_id"]
 
 
 @rule  # engine.md X5
@@ -2213,7 +2231,7 @@ def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
     lab.serve()
     (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
     assert m.key_of("r", "a", "ask unsafe", {"x": 3}) == asked.data["approval_id"]
-    assert m.key_of("r", "a", "unsafe", {"x": 3}) == called.data["call_id"]
+    assert m.key_of("r", "a", "unsafe", {"x": 3}, store="lab") == called.data["call_id"]
 
 
 @rule  # engine.md S10
