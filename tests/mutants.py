@@ -19,6 +19,7 @@ LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 STOPPED, ENDS = "stopping", "in_flight_at_the_end"
+OUTBOXES, STORE_IDS = "outbox", "store_id"
 TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
@@ -73,7 +74,7 @@ TWINS: Final = (
         ")",
     ),
     Mutant("keys are those of any store", "Caller.identify", "self.core.lineage.store_id", '""'),
-    Mutant("a copy of the log has an id of its own", "Reel.__init__", ", store_id=real.store_id", ""),
+    Mutant("a copy of the log has an id of its own", "Reel.__init__", ", store_id=real.store_id", "", CHECK),
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
@@ -2066,6 +2067,23 @@ STOPS: Final = (
     Mutant("a run begins though the process is to stop", "Heed.check", "if HERE.came:", "if False:", STOPPED),
 )
 
+OUTBOX: Final = (
+    Mutant("what a failed step has in the outbox is delivered", "Calls.fail_step", "call.maybe = []", "pass", OUTBOXES),
+    Mutant("an entry is delivered before its step is complete", "Calls.outbox", "and not call.step", "", OUTBOXES),
+    Mutant("two equal entries are one", "Caller.identify", 'REPEATABLE | {"outbox"}', "REPEATABLE", OUTBOXES),
+    Mutant("a relay looks at no claim", "Relay._may_take", "call.relay is None", "True", OUTBOXES),
+    Mutant(
+        "a claim needs no look at the log", "Relay._take", "tool)], expect=state.seq)", "tool)], expect=None)", OUTBOXES
+    ),
+    Mutant("a dead relay keeps its entry", "Relay._may_take", "there is not None", "False", OUTBOXES),
+    Mutant("a relay passes over an entry that waits", "Relay._of", 'in ("failed", "left")', "in ()", OUTBOXES),
+    Mutant("an old key is sent again", "Relay._take", "self._now() >= call.key_expires_at", "False", OUTBOXES),
+    Mutant("a key ages in the outbox", "Calls.on_dispatched", "call.dispatched += 1", "pass", OUTBOXES),
+    Mutant("a relay asks no hook", "Relay._take", "call.dispatched and tool is not None", "False", OUTBOXES),
+    Mutant("a word moves no parked entry", "Calls.on_resolved", "self._deliver_again(call)", "pass", OUTBOXES),
+    Mutant("a store of any id is opened", "check_id", "expected not in (None, found)", "False", STORE_IDS),
+)
+
 MUTANTS: Final = (
-    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN
+    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN + OUTBOX
 )

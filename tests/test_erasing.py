@@ -70,7 +70,7 @@ PUBLIC = {
     "response_model first_token_at",
     "tool.started": "call_id tool policy read_only on_unknown attempt provider_call_id key_expires_at timeout_s "
     "key_born own_key",
-    "tool.dispatched": "call_id",
+    "tool.dispatched": "call_id claim until process key_expires_at",
     "tool.completed": "call_id attempt cut replayed usage cost",
     "tool.failed": "call_id attempt transient did_not_happen again cut retry_at lost settled usage cost",
     "tool.adopted": "call_id",

@@ -204,7 +204,7 @@ class Caller:
             self.core.halt(mistake)
         store = self.core.lineage.store_id if isinstance(target, ToolTarget) else ""
         call_id = own_key or self.free_id(entry, target.name, identity, store)
-        if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE:
+        if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE | {"outbox"}:
             call_id = yield from self._equal(entry, target, args, call_id)
         if own_key and any(each not in (None, (target.name, digest)) for each in known(self.core, entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
@@ -337,6 +337,9 @@ class Caller:
         One whose failure proves nothing is judged as after a crash, but that its hook was asked just now.
         """
         while outcome is LIVE:
+            if target.policy == "outbox":
+                yield from self.sender.start(entry, call_id, target, args)
+                return call_id
             if (yield from self.sender.paused(entry, call_id, target, args)):
                 return PAUSED
             started = yield from self.sender.start(entry, call_id, target, args)
@@ -402,6 +405,8 @@ class Caller:
         if verdict == "run":
             return LIVE
         call = core.state.calls.known.get(call_id)
+        if target.policy == "outbox" or (call is not None and call.policy == "outbox"):
+            return call_id
         if verdict == "recorded":
             if call is not None and call.untold:
                 yield from core.append(e.ToolAdopted(call_id))

@@ -33,7 +33,6 @@ from .errors import (
     OutcomeUnknown,
     StoreBusy,
     StoreError,
-    StoreIdDiffers,
     StorePoisoned,
     StoreUnavailable,
     UsedAfterFork,
@@ -60,7 +59,7 @@ from .sqlite_place import (
 )
 from .sqlite_query import select
 from .sqlite_reads import SQLiteWideReads
-from .sqlite_schema import check_header, migrate, stored_id
+from .sqlite_schema import check_header, check_id, migrate, stored_id
 from .sqlite_transaction import SQLiteTransaction
 from .sqlite_wait import LockWait
 from .store import Alone, Checkpoint, Fault, Transaction
@@ -161,8 +160,7 @@ class SQLiteStore(SQLiteWideReads):
                 switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
                 check_tables(writer, self._path)
                 self.store_id = stored_id(writer)
-                if store_id not in (None, self.store_id):
-                    raise StoreIdDiffers(self._path, store_id, self.store_id)  # noqa: TRY301 - it closes
+                check_id(self._path, store_id, self.store_id)
                 self._files = Files(self._path, before)
                 if not there:
                     for name in self._files.beside:

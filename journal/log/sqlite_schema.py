@@ -14,7 +14,7 @@ from typing import Final
 
 import apsw
 
-from .errors import NewerSchema, NotAStore, StoreError
+from .errors import NewerSchema, NotAStore, StoreError, StoreIdDiffers
 from .sqlite_copy import copy
 from .sqlite_place import APPLICATION_ID, read_header, value
 
@@ -51,6 +51,12 @@ def stored_id(connection: apsw.Connection) -> str:
     """Return the id that a store was made with, "" if it has none."""
     rows = connection.execute("SELECT value FROM meta WHERE key = 'store_id'").fetchall()
     return str(rows[0][0]) if rows else ""
+
+
+def check_id(path: str, expected: str | None, found: str) -> None:
+    """Raise StoreIdDiffers if a store has another id than was expected; None: whatever it has."""
+    if expected not in (None, found):
+        raise StoreIdDiffers(path, str(expected), found)
 
 
 def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS, *, store_id: str = "") -> None:

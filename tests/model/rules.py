@@ -88,6 +88,43 @@ def test_the_key_of_a_tools_call_joins_the_id_of_the_store(m: Any) -> None:
     assert m.key_of("r", "a", "ask go on?", {"x": 3}) == asked.data["approval_id"]
 
 
+@rule  # engine.md E61
+def test_a_call_of_the_outbox_is_written_down_and_nothing_is_sent(m: Any) -> None:
+    """It returns its key, in a step that is entered again too; an equal call is another entry."""
+    post = m.Tool("post", "outbox", lambda args, key: 1 / 0)
+
+    def agent(run: Any) -> Any:
+        return [
+            run.do(step, lambda: [run.call(post, x=1), run.call(post, x=1), use(run, lab, "keyed")]) for step in "ab"
+        ]
+
+    lab = bench(m, agent)
+    crash_at(lab, "before effect", 2)
+    keys = [key for found in lab.serve().output["output"] for key in found[:2]]
+    starts = [event.data["call_id"] for event in lab.events("tool.started") if event.data["tool"] == "post"]
+    assert keys == starts
+    assert 4 == len(set(keys))
+
+
+@rule  # engine.md E61
+def test_what_a_failed_step_has_in_the_outbox_is_asked_for_anew(m: Any) -> None:
+    """The next attempt writes it down again, under the same key: what the failed one had is never delivered."""
+    post, fails = m.Tool("post", "outbox", lambda args, key: 1 / 0), [True]
+
+    def agent(run: Any) -> None:
+        while True:
+            with suppress(m.StepFailed), run.step("a"):
+                run.call(post, x=1)
+                if fails:
+                    raise ValueError(str(fails.pop()))
+                return
+
+    lab = bench(m, agent)
+    lab.serve()
+    starts = [(event.data["call_id"], event.data["attempt"]) for event in lab.events("tool.started")]
+    assert [(starts[0][0], 1), (starts[0][0], 2)] == starts
+
+
 @rule  # engine.md X5
 def test_an_interrupt_that_is_swallowed_stops_the_run(m: Any) -> None:
     """Its call has no end, so the step stays open; whoever goes on with it asks what became of the call."""
