@@ -186,7 +186,7 @@ TWINS: Final = (
     Mutant(
         "what nobody has heard is told to nobody",
         "Calls.on_resolved",
-        'call.untold = call.status == "unknown" or not call.step',
+        'call.untold = call.policy != "outbox" and (call.status == "unknown" or not call.step)',
         "pass",
     ),
     Mutant("what came when its step was over is told to nobody", "Calls.on_resolved", "or not call.step", ""),
@@ -595,7 +595,7 @@ TWINS: Final = (
         "new.steps.open, new.steps.redo = None, None",
     ),
     Mutant("a fork inherits what is open", "RunState.derive", '== "retry"', 'in ("retry", "fork")'),
-    Mutant("a word may go to any run of a line", "_may_testify", "newest not in (None, head.run_id)", "False"),
+    Mutant("a word may go to any run of a line", "_check_newest", "newest not in (None, head.run_id)", "False"),
     # Owners, recovery, words.
     Mutant(
         "a fenced owner speaks of the attempt it finds",
@@ -609,7 +609,7 @@ TWINS: Final = (
     Mutant(
         "anyone may speak of a call in flight",
         "_may_testify",
-        'head.status == "running" and not scene.owner_gone(head)',
+        'head.status == "running" and not relayed and not scene.owner_gone(head)',
         "False",
     ),
     Mutant("no fence", "Gate.admit", 'self.epoch and (status != "running" or self.epoch != self.current)', "False"),
@@ -2073,7 +2073,11 @@ OUTBOX: Final = (
     Mutant("two equal entries are one", "Caller.identify", 'REPEATABLE | {"outbox"}', "REPEATABLE", OUTBOXES),
     Mutant("a relay looks at no claim", "Relay._may_take", "call.relay is None", "True", OUTBOXES),
     Mutant(
-        "a claim needs no look at the log", "Relay._take", "tool)], expect=state.seq)", "tool)], expect=None)", OUTBOXES
+        "a claim needs no look at the log",
+        "Relay._take",
+        "self.log.append(state.run_id, [self._claimed(key, tool)], expect=state.seq)",
+        "self.log.append(state.run_id, [self._claimed(key, tool)], expect=None)",
+        OUTBOXES,
     ),
     Mutant("a dead relay keeps its entry", "Relay._may_take", "there is not None", "False", OUTBOXES),
     Mutant("a relay passes over an entry that waits", "Relay._of", 'in ("failed", "left")', "in ()", OUTBOXES),
