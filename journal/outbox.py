@@ -135,8 +135,8 @@ class Relay:
                 return done("delivered")
         elif call.dispatched and call.key_expires_at is not None and self._now() >= call.key_expires_at:
             why = "it may have been delivered, and its key may have been forgotten by the receiver"
-            error: dict[str, Any] = {"type": "KeyExpired", "message": why}
-            self._mark(state, e.ToolFailed(key, call.attempt, error, transient=False), at=state.seq)
+            expired: dict[str, Any] = {"type": "KeyExpired", "message": why}
+            self._mark(state, e.ToolFailed(key, call.attempt, expired, transient=False), at=state.seq)
             return done("parked", f"KeyExpired: {why}")
         self.log.append(state.run_id, [self._claimed(key, tool)], expect=state.seq)
         try:

@@ -85,6 +85,10 @@ def mails(*names: str, then: Any = None) -> Any:
     return agent
 
 
+def events(journal: Journal, kind: str) -> list[Any]:
+    return [each.event for each in journal.events("r", types=[kind])]
+
+
 def outcomes(journal: Journal, **how: Any) -> list[str]:
     return [each.outcome for each in journal.relay(**how)]
 
@@ -96,8 +100,8 @@ def test_a_call_is_written_down_and_delivered_later(journal: Journal) -> None:
     (done,) = journal.relay()
     assert ("r", key, "mail", "delivered") == done[:4]
     assert {key: "ada done"} == receiver.done
-    assert [] == journal.relay() == list(journal.store.index_rows("unknowns"))
-    assert "ada done" == next(iter(journal.events("r", types=["tool.completed"]))).event.result
+    assert ([], []) == (journal.relay(), list(journal.store.index_rows("unknowns")))
+    assert "ada done" == events(journal, "tool.completed")[0].result
     assert [] == [each for each in audit_store(journal.store) if each.severity != "info"]
 
 
@@ -139,7 +143,7 @@ def test_a_crash_of_the_agent_queues_nothing_twice(journal: Journal) -> None:
         journal.run(mails("ada", "bob", then=die), run_id="r", kind="a")
     assert [] == journal.relay()
     journal.run(mails("ada", "bob", then=die), run_id="r", kind="a")
-    assert ["ada", "bob"] == [each.event.args["to"] for each in journal.events("r", types=["tool.started"])]
+    assert ["ada", "bob"] == [each.args["to"] for each in events(journal, "tool.started")]
     assert ["delivered"] * 2 == outcomes(journal)
 
 
@@ -205,18 +209,18 @@ def test_a_parked_entry_is_dropped_by_a_word(journal: Journal, word: Any) -> Non
     receiver.down = 1
     assert ["parked"] == outcomes(journal, retry=Retry(attempts=1))
     journal.resolve("r", journal.questions()[0].id, word)
-    assert [] == journal.questions() == journal.relay() == list(journal.store.index_rows("unknowns"))
+    assert ([], [], []) == (journal.questions(), journal.relay(), list(journal.store.index_rows("unknowns")))
     assert ["ada"] == receiver.heard
 
 
 def dying(journal: Journal, **claim: Any) -> str:
     """Let a relay deliver the next entry and die before it marks that; return its key."""
-    (start,) = list(journal.events("r", types=["tool.started"]))[:1]
-    key = start.event.call_id
+    start = events(journal, "tool.started")[0]
+    key: str = start.call_id
     gone = owner.here()._replace(pid=2**22 + 1, started="1")
     given = {"claim": "other", "until": "2026-01-02T04:00:00.000000Z", "process": gone._asdict()} | claim
     journal.append("r", [e.ToolDispatched(key, key_expires_at="2026-01-02T04:04:05.000000Z", **given)])
-    receiver.receive(start.event.args["to"], key)
+    receiver.receive(start.args["to"], key)
     return key
 
 
@@ -299,7 +303,7 @@ def test_a_hook_says_whether_an_interrupted_delivery_has_happened(journal: Journ
     clock.sleep(10_000)
     assert ["delivered"] == outcomes(journal)
     assert ["ada"] == receiver.heard
-    assert "looked up" == next(iter(journal.events("r", types=["tool.completed"]))).event.result
+    assert "looked up" == events(journal, "tool.completed")[0].result
 
 
 def test_an_interrupt_lets_the_entry_go(journal: Journal, clock: FakeClock) -> None:
@@ -344,7 +348,7 @@ def test_a_run_that_goes_on_takes_its_outbox_along(journal: Journal, link: str) 
     again = getattr(journal, link)("r")
     assert ["delivered"] == outcomes(journal)
     journal.run(agent, run_id=again)
-    assert [] == journal.relay() == journal.questions()
+    assert ([], []) == (journal.relay(), journal.questions())
     assert ["ada"] == receiver.heard
     assert [] == [
         each for each in audit_store(journal.store) if each.severity in ("error", "warning") and each.run_id == again

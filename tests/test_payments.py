@@ -65,7 +65,7 @@ def killed(journal: Journal, agent: Any) -> None:
 @pytest.mark.parametrize("dies", ["before", "sent", "answered"])
 def test_a_process_that_is_killed_around_the_answer_charges_once(tmp_path: Path, payments: Payments, dies: str) -> None:
     """The next process sends the same key, and gets the receipt of the one charge."""
-    command = [sys.executable, PAYS, tmp_path / "runs.db", str(payments.port)]
+    command = [sys.executable, str(PAYS), str(tmp_path / "runs.db"), str(payments.port)]
     assert -signal.SIGKILL == subprocess.run([*command, dies], check=False, timeout=60).returncode
     again = subprocess.run([*command, "never"], check=True, timeout=60, capture_output=True, text=True)
     assert (1, "1\n", 1) == (len(payments.charges), again.stdout, len(payments.seen))

@@ -13,6 +13,7 @@ from runjournal import Journal, tool
 from runjournal.engine.tools import call_key
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument, StoreIdDiffers
+from runjournal.log.events import ToolStarted
 from runjournal.log.memory import MemoryStore
 
 receipts: dict[str, str] = {}
@@ -38,6 +39,7 @@ def ran(path: Path, agent: Any = pays, **how: Any) -> tuple[str, str]:
     with Journal.open(path, **how) as journal:
         output = journal.run(agent, run_id="nightly")
         (start,) = journal.events("nightly", types=["tool.started"])
+        assert isinstance(start.event, ToolStarted)
         return output, start.event.call_id
 
 

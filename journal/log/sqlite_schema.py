@@ -49,8 +49,7 @@ def check_header(path: str, migrations: Migrations = MIGRATIONS) -> bool:
 
 def stored_id(connection: apsw.Connection) -> str:
     """Return the id that a store was made with, "" if it has none."""
-    rows = connection.execute("SELECT value FROM meta WHERE key = 'store_id'").fetchall()
-    return str(rows[0][0]) if rows else ""
+    return str(value(connection, "SELECT coalesce(max(value), '') FROM meta WHERE key = 'store_id'"))
 
 
 def check_id(path: str, expected: str | None, found: str) -> None:
