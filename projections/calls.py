@@ -50,6 +50,7 @@ class Call:
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
     Of one of the outbox: `relay` is the claim of the relay that delivers it, {claim, until, process}, and `dispatched`
     how many deliveries were begun under its key of which nobody has said that they did nothing.
+    `provider` is whom a model call was sent to, as its newest start said.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
 
@@ -89,6 +90,7 @@ class Call:
     priced: bool = False
     relay: dict[str, Any] | None = None
     dispatched: int = 0
+    provider: str | None = None
 
     @property
     def parked(self) -> bool:
@@ -167,7 +169,7 @@ class Calls:
     that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 11
+    VERSION: ClassVar[int] = 12
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -213,16 +215,16 @@ class Calls:
         """Return what a relay has to deliver, by id, in the order of their start: what no open step may still drop."""
         return dict(self._sorted(lambda call: call.policy == "outbox" and call.unresolved and not call.step))
 
-    def lose(self, step: str | None = None) -> list[str]:
-        """Note that no end will tell what the open model calls have cost, of all or of a step; return their models."""
-        lost = [
-            call
-            for call in self.known.values()
+    def lose(self, step: str | None = None) -> dict[str, Call]:
+        """Note that no end will tell what the open model calls have cost, of all or of a step; return them by id."""
+        lost = {
+            call_id: call
+            for call_id, call in self.known.items()
             if call.policy == "model" and call.status == "open" and not call.priced and step in (None, call.step)
-        ]
-        for call in lost:
+        }
+        for call in lost.values():
             call.priced = True
-        return [call.tool for call in lost]
+        return lost
 
     def _sorted(self, wanted: Callable[[Call], bool]) -> Iterator[tuple[str, Call]]:
         chosen = [(call.args_seq, call_id, call) for call_id, call in self.known.items() if wanted(call)]
@@ -278,7 +280,7 @@ class Calls:
         call.since, call.retry_at = call.since if call.tries else record.at, None
         call.args_seq = call.args_seq or record.seq
         if isinstance(event, e.ModelStarted):
-            call.place = event.place or 0
+            call.place, call.provider = event.place or 0, event.provider
         if call.policy not in REPEATABLE and not self.unowned:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
             if not call.maybe:
