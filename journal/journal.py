@@ -8,10 +8,12 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 
 from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
+from runjournal.engine.retry import Retry, checked
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
+from runjournal.log.limits import relay_lease_s
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 from runjournal.writing import keys, purged
@@ -21,6 +23,7 @@ from .children import cancel_family
 from .code_check import CodeCheck, CodeChecker
 from .erasing import Erasure, erase
 from .logbook import Logbook, Place
+from .outbox import Deliver, Relay, Relayed
 from .patience import check_wait
 from .purging import Purge, purge
 from .questions import OpenQuestion, questions
@@ -182,6 +185,22 @@ class Journal(Logbook):
         keys.check_there(self.store, naming.stem(run_id), "what the agent was told")
         purged.check_there(self.store, naming.stem(run_id))
         return CodeChecker(self, agent, mistyped.check_run(self, run_id)).check()
+
+    def relay(
+        self, deliver: Deliver | None = None, *, lease_s: float = relay_lease_s, retry: Retry | None = None
+    ) -> list[Relayed]:
+        """Deliver what runs have in their outbox and is due, one after another; return what was done. For a loop.
+
+        By default an entry is delivered by its tool, which this process must have imported; `deliver(entry)` does it
+        instead, by `entry.tool`, `entry.args` and `entry.key`. It may be delivered again after a crash, always under
+        its key. Entries of a run come in the order in which it made them; one that failed is tried again as `retry`
+        says, by default the journal's, and keeps those behind it waiting until it is delivered or parked. What is
+        parked stands among the `questions`: `resolve` says `retry`, `happened`, or `did_not_happen`, and then it is
+        dropped. Any number of relays may run: a claim holds while its process lives, at most for `lease_s` seconds, so
+        a delivery must not take longer. Raises InvalidArgument.
+        """
+        checked(retry, "Journal.relay")
+        return Relay(self, deliver, lease_s, retry or self.call_retry).run()
 
     # What others say to a run.
 

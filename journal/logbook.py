@@ -124,6 +124,7 @@ class Logbook:
         grace_s: float = grace_s,
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
+        store_id: str | None = None,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
@@ -134,12 +135,16 @@ class Logbook:
         attempt of a step, waits for `resume`; a death that isn't its doing doesn't count. `grace_s` is how long calls
         in flight are waited for when their run ends, or its process gets a SIGTERM. `on_waiting` are
         hooks that tell people that a run waits for them, each called with a `telling.Waiting`. `retry` says how calls
-        are tried again that failed for now and can't happen twice; without it, `Retry()` does. Raises StoreUnavailable,
-        NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
+        are tried again that failed for now and can't happen twice; without it, `Retry()` does. `store_id` names
+        a new store, which is otherwise random, and refuses one that has another: keys that tools are sent under join
+        it. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, StoreIdDiffers, InvalidArgument; MissingExtra
+        without the extra `private`.
         """
         checked(retry, "Journal.open")
         limits = StopLimits(recoveries_max, attempt_recoveries_max, grace_s).checked()
-        store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
+        store = open_store(
+            os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe, store_id=store_id
+        )
         if private:
             new_key()  # to fail here, and not at the first run
         if store.index_stale():

@@ -34,7 +34,7 @@ class Reel:
         self.real = real
         self.clock = real.clock
         self.process = process
-        self.store: Store = MemoryStore(clock=real.clock)
+        self.store: Store = MemoryStore(clock=real.clock, store_id=real.store_id)
         self.live: Callable[[str], RunState] = lambda _: self.derived.state
         bases = list(folding.bases(real, run_id))
         self.store.transact(lambda tx: self._copy_secrets(tx, [run_id, *bases]), durable=False)

@@ -18,6 +18,7 @@ from runjournal.log.policies import EFFECT_FREE
 from runjournal.log.store import Bill, Effect, StepEnd, Unknown
 
 from . import bills
+from .calls import Call
 from .state import RunState
 
 BILLED: Final = frozenset(
@@ -78,25 +79,38 @@ def _apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable
     if step is not None and isinstance(event, e.StepCompleted | e.StepFailed):
         ok = int(isinstance(event, e.StepCompleted))
         rows.step_ends.append(StepEnd(record.run_id, step.id, step.attempt, step.kind, ok, record.seq))
+    dropped = _outbox_of(state, step.id) if step is not None and isinstance(event, e.StepFailed) else {}
     call_id = getattr(event, "call_id", None)
     call = state.calls.known.get(call_id) if call_id else None
     was_unresolved, was_completed = bool(call and call.unresolved), bool(call and call.status == "completed")
     state.apply(record)
+    for key, each in dropped.items():
+        if not each.unresolved:
+            _no_longer_unknown(rows, state.status.scope, key)
     if call_id and (call := call or state.calls.known.get(call_id)) is not None:
         scope, unresolved = state.status.scope, call.unresolved
         if unresolved and not was_unresolved:
             rows.unknown.append(Unknown(scope, call_id, record.run_id, record.seq))
         elif was_unresolved and not unresolved:
-            for row in rows.unknown:
-                if (row.scope, row.key) == (scope, call_id):  # it came with this very append, at most once
-                    rows.unknown.remove(row)
-                    break
-            else:
-                rows.known.append((scope, call_id))
+            _no_longer_unknown(rows, scope, call_id)
         if call.has_effect and not was_completed:
             private = state.status.private  # a digest of few possible arguments would tell them
             digest = "" if private else args_sha256(args_at(call.args_seq - state.offset))
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
+
+
+def _outbox_of(state: RunState, step: str) -> dict[str, Call]:
+    """Return the calls of the outbox that a step has asked for: if it fails, they are never delivered."""
+    calls = state.calls.of_step(step)
+    return {key: call for key, call in calls.items() if call.policy == "outbox" and call.unresolved}
+
+
+def _no_longer_unknown(rows: Rows, scope: str, call_id: str) -> None:
+    for row in rows.unknown:
+        if (row.scope, row.key) == (scope, call_id):  # it came with this very append, at most once
+            rows.unknown.remove(row)
+            return
+    rows.known.append((scope, call_id))
 
 
 _OF_CALLS: Final = (e.ModelStarted, e.ToolStarted, e.ToolCompleted, e.ToolFailed)

@@ -19,6 +19,7 @@ LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 STOPPED, ENDS = "stopping", "in_flight_at_the_end"
+OUTBOXES, STORE_IDS = "outbox", "store_id"
 BILLED = "bills"
 TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
@@ -69,8 +70,12 @@ TWINS: Final = (
         "n = 1 + the equal calls that are completed or open",
         "Caller.free_id",
         "n = entry.numbers.get(first, 1)",
-        "n = 1 + sum(call_key(scope, entry.step, what, args, k) in entry.busy for k in range(1, 9))",
+        "n = 1 + sum(\n"
+        "    call_key(lineage.scope, step, what, args, k, lineage.salt, store) in entry.busy for k in range(1, 9)\n"
+        ")",
     ),
+    Mutant("keys are those of any store", "Caller.identify", "self.core.lineage.store_id", '""'),
+    Mutant("a copy of the log has an id of its own", "Reel.__init__", ", store_id=real.store_id", "", CHECK),
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
@@ -182,7 +187,7 @@ TWINS: Final = (
     Mutant(
         "what nobody has heard is told to nobody",
         "Calls.on_resolved",
-        'call.untold = call.status == "unknown" or not call.step',
+        'call.untold = call.policy != "outbox" and (call.status == "unknown" or not call.step)',
         "pass",
     ),
     Mutant("what came when its step was over is told to nobody", "Calls.on_resolved", "or not call.step", ""),
@@ -591,7 +596,7 @@ TWINS: Final = (
         "new.steps.open, new.steps.redo = None, None",
     ),
     Mutant("a fork inherits what is open", "RunState.derive", '== "retry"', 'in ("retry", "fork")'),
-    Mutant("a word may go to any run of a line", "_may_testify", "newest not in (None, head.run_id)", "False"),
+    Mutant("a word may go to any run of a line", "_check_newest", "newest not in (None, head.run_id)", "False"),
     # Owners, recovery, words.
     Mutant(
         "a fenced owner speaks of the attempt it finds",
@@ -605,7 +610,7 @@ TWINS: Final = (
     Mutant(
         "anyone may speak of a call in flight",
         "_may_testify",
-        'head.status == "running" and not scene.owner_gone(head)',
+        'head.status == "running" and not relayed and not scene.owner_gone(head)',
         "False",
     ),
     Mutant("no fence", "Gate.admit", 'self.epoch and (status != "running" or self.epoch != self.current)', "False"),
@@ -2069,6 +2074,27 @@ STOPS: Final = (
     Mutant("a run begins though the process is to stop", "Heed.check", "if HERE.came:", "if False:", STOPPED),
 )
 
+OUTBOX: Final = (
+    Mutant("what a failed step has in the outbox is delivered", "Calls.fail_step", "call.maybe = []", "pass", OUTBOXES),
+    Mutant("an entry is delivered before its step is complete", "Calls.outbox", "and not call.step", "", OUTBOXES),
+    Mutant("two equal entries are one", "Caller.identify", 'REPEATABLE | {"outbox"}', "REPEATABLE", OUTBOXES),
+    Mutant("a relay looks at no claim", "Relay._may_take", "call.relay is None", "True", OUTBOXES),
+    Mutant(
+        "a claim needs no look at the log",
+        "Relay._take",
+        "self.log.append(state.run_id, [self._claimed(key, tool)], expect=state.seq)",
+        "self.log.append(state.run_id, [self._claimed(key, tool)], expect=None)",
+        OUTBOXES,
+    ),
+    Mutant("a dead relay keeps its entry", "Relay._may_take", "there is not None", "False", OUTBOXES),
+    Mutant("a relay passes over an entry that waits", "Relay._of", 'in ("failed", "left")', "in ()", OUTBOXES),
+    Mutant("an old key is sent again", "Relay._take", "self._now() >= call.key_expires_at", "False", OUTBOXES),
+    Mutant("a key ages in the outbox", "Calls.on_dispatched", "call.dispatched += 1", "pass", OUTBOXES),
+    Mutant("a relay asks no hook", "Relay._take", "call.dispatched and tool is not None", "False", OUTBOXES),
+    Mutant("a word moves no parked entry", "Calls.on_resolved", "self._deliver_again(call)", "pass", OUTBOXES),
+    Mutant("a store of any id is opened", "check_id", "expected not in (None, found)", "False", STORE_IDS),
+)
+
 BILLS: Final = (
     Mutant(
         "a request that was refused is told as unknown",
@@ -2109,5 +2135,18 @@ BILLS: Final = (
 )
 
 MUTANTS: Final = (
-    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN + BILLS
+    TWINS
+    + OURS
+    + IDENTITY
+    + KEPT
+    + APPENDS
+    + FIELDS
+    + ERASING
+    + CRASHES
+    + PURGES
+    + MEDIA
+    + STOPS
+    + CHILDREN
+    + BILLS
+    + OUTBOX
 )

@@ -94,10 +94,14 @@ class ToolStarted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ToolDispatched(Event):
-    """The outbox relay is about to act."""
+    """A relay of the outbox is about to act, under a claim that holds until a time, or the death of its process."""
 
     TYPE: ClassVar[str] = "tool.dispatched"
     call_id: Name
+    claim: Name | None = None
+    until: Time | None = None
+    process: Annotated[Obj | None, s.PROCESS] = None
+    key_expires_at: Time | None = None
 
 
 @builtin

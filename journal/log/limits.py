@@ -19,6 +19,8 @@ blob_bytes_max: Final = 256 * 1024 * 1024
 """One value held as a blob."""
 row_int_max: Final = 2**53
 """A larger seq, epoch or process id in a row of `runs` is damage: the row is left out, and told of."""
+store_id_bytes: Final = 8
+"""Random bytes in the id of a new store."""
 run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
@@ -195,6 +197,8 @@ usage_bytes_max: Final = 16 * 1024
 """The usage that a model's answer tells of: a longer one is kept without `raw`; the answer holds it."""
 retry_attempts: Final = 50
 """Attempts of a call within one ask, unless `Retry` says otherwise; the failure of the last one reaches the agent."""
+relay_lease_s: Final = 300.0
+"""How long a relay has an entry of the outbox if nobody can know whether its process lives."""
 retry_first_s: Final = 1.0
 """The longest pause before the second attempt of a call, unless `Retry` says otherwise."""
 retry_factor: Final = 3.0

@@ -303,6 +303,7 @@ COST: Final = Fields(
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
+PROCESS: Final = Fields({"host": Text(), "boot_id": Text(), "pid_ns": Text(), "pid": Whole(), "started": Text()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
 REQUEST: Final = Fields(
     {},

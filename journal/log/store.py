@@ -383,6 +383,14 @@ class Store(Reading, Protocol):
     clock: Clock
 
     @property
+    def store_id(self) -> str:
+        """Return the id that the store was made with, and that its copies keep: keys sent by its runs join it.
+
+        "" if it has none; the keys are then those of any other store, too.
+        """
+        ...
+
+    @property
     def sharing(self) -> Sharing | None:
         """Return where appends go that may share a commit; None if a commit waits for nothing."""
         ...
