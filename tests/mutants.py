@@ -1992,6 +1992,9 @@ CHILDREN: Final = (
            'head is None or head.status != "waiting"', "True", "children"),
     Mutant("a parent is asked for no questions below it", "questions:questions", ", *below_line(log, run_id)", "",
            "children"),
+    Mutant("a run leaves a thread that is at work", "TellingOrder.idle", "and not self.driver.working", "", "threads"),
+    Mutant("a run stays for a thread for ever", "SyncDriver.working",
+           "time.monotonic() - self._acted_s < working_wait_s", "True", "threads"),
     Mutant("a cancel stays above", "cancel_family", "if unended(log, run_id):", "if False:", "children"),
     Mutant("a claim cancels nothing below", "Runner.claim", "cancel_below(log, run_id, CANCELLED_ABOVE, "
            "head.cancel_requested)", "pass", RULES),
