@@ -456,9 +456,14 @@ class Runner:
             seq = status.output_seq - state.offset
             event = next(iter(self.log.events(run_id, after=seq - 1, upto=seq))).event
             return event.output if isinstance(event, e.RunCompleted) else None
+        foreign = status.unowned or self.log.store.imported(run_id) is not None
+        if foreign and status.status not in TERMINAL:
+            raise f.RunBusy(f"run {run_id} is {status.status}: nobody owns it; fork it, and run that")
+        if foreign and status.status == "failed" and status.error is not None:  # nobody speaks of its calls here
+            raise f.RunFailed(run_id, status.cause or "error", status.error, db=db, link="fork")
         if status.status == "failed" and status.error is not None:
             open_ = [awaited(run_id, state, {"kind": "question", "id": key}, db=db) for key in state.calls.unresolved()]
-            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db)
+            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db=db)
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting" and only_timers(state):
@@ -469,9 +474,7 @@ class Runner:
             waits, found = children.waits_told(self.log, state, db)
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
-        foreign = status.unowned or self.log.store.imported(run_id) is not None
-        instead = ": nobody owns it; fork it, and run that" if foreign else ": it can't be run here"
-        raise f.RunBusy(f"run {run_id} is {status.status}{instead}")
+        raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.
 

@@ -1992,6 +1992,7 @@ CHILDREN: Final = (
            'head is None or head.status != "waiting"', "True", "children"),
     Mutant("a parent is asked for no questions below it", "questions:questions", ", *below_line(log, run_id)", "",
            "children"),
+    Mutant("an imported run is to be retried", "Runner.outcome", 'link="fork"', 'link="retry"', "circles"),
     Mutant("a run leaves a thread that is at work", "TellingOrder.idle", "and not self.driver.working", "", "threads"),
     Mutant("a run stays for a thread for ever", "SyncDriver.working",
            "time.monotonic() - self._acted_s < working_wait_s", "True", "threads"),
