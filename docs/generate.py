@@ -295,6 +295,7 @@ MEANINGS: Final = {
     "scope": "what its effects dedupe in; else its own id",
     "priority": "higher first; else 0",
     "parent_run_id": "the run that began it",
+    "above": "the run that has begun this one, if its cancel is what takes this one down",
     "link": "why it goes on from another run",
     "base": "the event that it goes on from",
     "run.queued.again": "the steps to do again in a retry, by id",

@@ -19,7 +19,7 @@ from runjournal.projections.state import RunState
 from runjournal.writing import keys, purged
 
 from . import inbox, linking, mistyped, naming, standstill
-from .children import cancel_family
+from .cancelling import cancel_family
 from .code_check import CodeCheck, CodeChecker
 from .erasing import Erasure, erase
 from .logbook import Logbook, Place
@@ -326,10 +326,7 @@ class Journal(Logbook):
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run and its children. Their owners, or whoever claims one next, obey; what nobody owns is ended."""
         mistyped.check_run(self, run_id)
-        naming.on_line(self.store, run_id, lambda of: self._cancel(of, tellable(reason), mode))
-
-    def _cancel(self, run_id: str, reason: str, mode: str) -> None:
-        cancel_family(self, run_id, reason, mode, Runner(self).cancel)
+        naming.on_line(self.store, run_id, lambda of: cancel_family(self, of, tellable(reason), mode))
 
     def resume(self, run_id: str, *, recorded: bool = False, reason: str = "") -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.

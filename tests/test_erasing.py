@@ -55,7 +55,7 @@ PUBLIC = {
     "run.retry_scheduled": "due_at attempt left",
     "run.requeued": "reason",
     "run.failed": "left cause",
-    "run.cancel_requested": "mode",
+    "run.cancel_requested": "mode above",
     "run.erased": "reason",
     "run.purged": "reason status kind scope queued_at events head_hash hashes lines money started_at ended_at "
     "parent_run_id",

@@ -182,6 +182,7 @@ class RunCancelRequested(Event):
     TYPE: ClassVar[str] = "run.cancel_requested"
     reason: str
     mode: Annotated[str, s.OneOf(("after_step", "now"))]
+    above: Name | None = None
 
 
 @builtin

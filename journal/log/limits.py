@@ -220,6 +220,9 @@ hook_s: Final = 30.0
 left_out_wait_s: Final = 30.0
 """How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one;
 then it goes on without."""
+working_wait_s: Final = 30.0
+"""How long a run that could wait, and leave the process, stays for a thread that is between two verbs, since the step's
+last verb. One that waits for another thread by means of its own (a queue, an event) is such a thread."""
 told_turns: Final = 10
 """Turns of the loop between two ends that are told: whoever was told does first what he will do at once. A coroutine
 that hasn't begun after as many was not awaited."""

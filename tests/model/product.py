@@ -209,7 +209,7 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
         case e.RunCancelled() | e.RunErased() | e.PurgedEvent():
             return {}
         case e.RunCancelRequested():
-            return {"mode": event.mode}
+            return {"mode": event.mode} | ({"above": event.above} if event.above else {})
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
 
