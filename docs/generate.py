@@ -379,7 +379,7 @@ MEANINGS: Final = {
     "prompt_fingerprint": "of the pinned prompt that it was asked with",
     "params": "of the request",
     "response": "the answer",
-    "usage": "tokens; nothing if they are unknown",
+    "usage": "tokens; nothing if none are told. `input` is without the caches, `output` with its reasoning; a counter that is missing is unknown; `raw` is what was told",
     "cost": "money, if it is known",
     "request_id": "the id by which the provider knows the request, for its support",
     "response_model": "the model that answered, as the provider names it",

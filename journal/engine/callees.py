@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Final, Protocol, TypedDict, cast
+from typing import Any, Protocol, TypedDict, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -21,6 +21,7 @@ from runjournal.log.limits import (
     usage_bytes_max,
 )
 from runjournal.log.shapes import COST, USAGE, Shape
+from runjournal.projections.usage import measure, told_by
 
 from .failures import Failed, ToolUsesRun, Transient, check_name, error_of, said
 from .requests import AskedRequest, copied
@@ -183,11 +184,11 @@ class ModelOptions(TypedDict, total=False):
     """What `run.model` takes beside the name, the request and `call`.
 
     `check(answer)` raises or returns False for an answer that can't be used: the model is asked again, and paid again.
-    `into(answer)` turns the recorded JSON into the value that the agent gets. `usage(answer)` returns the tokens,
-    {input, output, cache_read, cache_write}, and `cost(answer)` the price, {amount, currency}, where the answer doesn't
-    say them as `usage` and `cost`; None is unknown. `timeout_s` bounds the call in seconds; `provider` and
-    `fingerprint` are for the log. `retry` says how often it is asked again after a failure that may pass, where the
-    journal's own `retry` doesn't fit.
+    `into(answer)` turns the recorded JSON into the value that the agent gets. `usage(answer)` returns the tokens, as
+    the provider tells them or as {input, output, cache_read, cache_write}, and `cost(answer)` the price, {amount,
+    currency}, where the answer doesn't say them as `usage` and `cost`; None is unknown. `timeout_s` bounds the call in
+    seconds. `provider` is the provider's name: its usage is read by its rule. `fingerprint` is for the log. `retry`
+    says how often it is asked again after a failure that may pass, where the journal's own `retry` doesn't fit.
     """
 
     check: Callable[[Any], object] | None
@@ -203,10 +204,11 @@ class ModelOptions(TypedDict, total=False):
 class ModelTarget:
     """A model, as the core calls it. `call(request)` asks it.
 
-    `check(answer)` raises or returns False for an answer that can't be used. `usage(answer)` returns its tokens,
-    {input, output, cache_read, cache_write}, by default what `usage_of` finds. `cost(answer)` returns its price,
-    {amount, currency} or {amount, currency, source}, by default what `cost_of` finds. None is unknown. If one of these
-    raises, or returns another shape, that is unknown too: an answer that was paid for must not get lost by it.
+    `check(answer)` raises or returns False for an answer that can't be used. `usage(answer)` returns its tokens in a
+    provider's words or the journal's, by default what the answer has as `usage`; `projections/usage.py` reads them.
+    `cost(answer)` returns its price, {amount, currency} or {amount, currency, source}, by default what `cost_of` finds.
+    None is unknown. If one of these raises, or returns another shape, that is unknown too: an answer that was paid for
+    must not get lost by it.
     """
 
     policy = "model"
@@ -239,7 +241,7 @@ class ModelTarget:
         self.provider = provider
         self.timeout_s = timeout_s
         self.into = into
-        self.usage = usage or usage_of
+        self.usage = usage
         self.cost = cost or cost_of
         self.fingerprint = fingerprint
         self.retry = checked(retry, name)
@@ -327,7 +329,10 @@ class ModelTarget:
 
     def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """Return its usage and its cost, each None if that is unknown."""
-        usage = _said(self.usage, answer, USAGE, lent=self.usage is not usage_of)
+        told = self.usage or told_by
+        usage = _said(
+            lambda value: measure(told(value), self.provider, value), answer, USAGE, lent=self.usage is not None
+        )
         cost = _said(lambda value: _money(self.cost(value)), answer, COST, lent=self.cost is not cost_of)
         return usage, cost
 
@@ -373,7 +378,7 @@ def _said(
     """
     try:
         said = say(copy.deepcopy(answer) if lent else answer)
-        found: dict[str, Any] | None = None if said is None else plain(dict(said))
+        found = None if said is None else _plain(dict(said))
         if found is not None:
             shape.check(found, "$")
             if len(dumps(found)) > usage_bytes_max:
@@ -384,6 +389,15 @@ def _said(
     except Exception:  # noqa: BLE001 - by rule: unknown, which is counted
         return None
     return found
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """Return it as JSON; what can't be JSON of a provider's own words is left out, the counters stay."""
+    try:
+        stored: dict[str, Any] = plain(found)
+    except Unstorable:
+        stored = plain({name: value for name, value in found.items() if name != "raw"})
+    return stored
 
 
 def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -403,36 +417,3 @@ def cost_of(answer: Json) -> Mapping[str, Any] | None:
     """Return the price that an answer tells as `cost`: {amount, currency, source?}; None if it tells nothing."""
     told = cast("dict[str, Any]", answer).get("cost") if isinstance(answer, dict) else None
     return cast("dict[str, Any]", told) if isinstance(told, dict) else None
-
-
-_NAMES: Final = (
-    ("input", ("input_tokens", "prompt_tokens", "input")),
-    ("output", ("output_tokens", "completion_tokens", "output")),
-    ("cache_read", ("cache_read_input_tokens", "cache_read")),
-    ("cache_write", ("cache_creation_input_tokens", "cache_write")),
-)
-
-
-def usage_of(answer: Json) -> dict[str, Any] | None:
-    """Return the tokens that an answer tells as `usage`, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
-
-    {input, output, cache_read, cache_write, raw}: input without the cache. OpenAI counts cached tokens inside its input
-    (`prompt_tokens_details.cached_tokens`), Anthropic doesn't.
-    """
-    told = cast("dict[str, Any]", answer).get("usage") if isinstance(answer, dict) else None
-    if not isinstance(told, dict):
-        return None
-    usage = cast("dict[str, Any]", told)
-    if not any(key in usage for _, keys in _NAMES[:2] for key in keys):
-        return None
-    found = {name: next((_count(usage[key]) for key in keys if key in usage), 0) for name, keys in _NAMES}
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    if isinstance(details, dict):
-        cached = _count(cast("dict[str, Any]", details).get("cached_tokens"))
-        found["cache_read"] = cached
-        found["input"] = max(0, found["input"] - cached)
-    return {**found, "raw": usage}
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
