@@ -38,8 +38,9 @@ class Costs:
 
     `lines` are {model: {completed|failed|lost|recorded: {calls, input, output, cache_read, cache_write, unsplit,
     cache_write_1h, reasoning, without_usage, partial, unpriced}}}: tokens, and how many calls told no usage, or not all
-    of it, or no cost. A usage that contradicts itself is none. `money` is {currency: {source:
-    amount}}. A tool that told its tokens has the line `tool:NAME`; `recorded` are tokens told beside the calls.
+    of it, or no cost. A usage that contradicts itself is none. `money` is {currency: {source: amount}}: what was
+    `reported`; else by a list of prices, `estimated`, or `list` of what was recorded elsewhere. A tool that told its
+    tokens has the line `tool:NAME`; `recorded` are tokens told beside the calls.
     """
 
     VERSION: ClassVar[int] = 4
@@ -54,10 +55,13 @@ class Costs:
             line["without_usage"] += 1
         else:
             _count(line, event.usage)
-        if event.cost is None:
-            line["unpriced"] += 1
-        else:
+        price = event.price or {}
+        if event.cost is not None:
             self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
+        elif "amount" in price:
+            self._add(price["currency"], price["source"], price["amount"])
+        else:
+            line["unpriced"] += 1
 
     def on_lost(self, model: str) -> None:
         """Add an attempt whose process died before it ended: nobody knows what it has cost.

@@ -13,7 +13,7 @@ itself, nothing is counted: the usage is {unmeasured: why, raw}.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -411,7 +411,7 @@ def _object(usage: Told, key: str) -> Told:
 
 def _objects(value: Any) -> list[Told]:
     """Return the objects of a list; nothing of what is no list."""
-    items: list[Any] = value if isinstance(value, list) else []
+    items = cast("Iterable[Any]", value) if isinstance(value, list) else ()
     return [cast("Told", item) for item in items if isinstance(item, Mapping)]
 
 
@@ -454,7 +454,8 @@ def _terms(usage: Told, answer: Told) -> dict[str, Any]:
     told = {name: word for name, word in terms.items() if word is not None}
     if tier == "batch" or usage.get("batch") is True:
         told |= {"batch": True}
-        told.pop("service_tier", None)
+        if tier == "batch":
+            del told["service_tier"]
     searches = _first(usage, "server_tool_use.web_search_requests", "num_sources_used", "web_searches")
     asked = sum(item.get("type") == "web_search_call" for item in _objects(answer.get("output")))
     searches = _plus(searches, asked)

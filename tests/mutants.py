@@ -1555,6 +1555,18 @@ IDENTITY: Final = (
         "if False:",
         BUDGET,
     ),
+    Mutant("a counter without a rate is free", "pricing:amount_of", "count and name not in rates", "False", "prices"),
+    Mutant("a name that looks like a model's is one", "_listed", "not _names(found, model)", "False", "prices"),
+    Mutant("what is tiered costs the base rate", "_Tiers.at", "tokens > start", "False", "prices"),
+    Mutant("a tier without a price costs what is usual", "_listed", "if unpriced:", "if False:", "prices"),
+    Mutant("the price of a day is that of any", "PriceList.find", "key[2].date()", "None", "prices"),
+    Mutant(
+        "what was reported counts beside its list price",
+        "Costs.on_model",
+        'elif "amount" in price',
+        'if "amount" in price',
+        "prices",
+    ),
     Mutant(
         "a total that fits no reading is believed",
         "usage:_fitting",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,7 +192,7 @@ def test_whatever_a_provider_tells_is_stored(told):
 
 def test_a_run_counts_by_the_rule_of_its_provider_and_tells_what_is_unknown():
     """`provider=` chooses the rule; a user's function may return a provider's words; NaN costs no answer."""
-    said = [
+    said: list[Any] = [
         ({"usage": XAI | {"completion_tokens": 100}}, {"provider": "x-ai"}),
         ({"meta": GEMINI}, {"usage": lambda answer: answer["meta"]}),
         ({"usage": CHAT | {"total_tokens": 7}}, {}),
@@ -209,7 +211,8 @@ def test_a_run_counts_by_the_rule_of_its_provider_and_tells_what_is_unknown():
         assert ({"m": expected}, 4, 1, 1, 2) == (
             costs.usage(), costs.count("calls"), costs.count("without_usage"), costs.count("partial"), costs.unknown(),
         )  # fmt: skip
-        usages = [each.event.usage for each in journal.events("r", types=("model.completed",))]
+        ends: list[Any] = list(journal.events("r", types=("model.completed",)))
+        usages = [each.event.usage for each in ends]
         assert [False, False, True, False] == ["unmeasured" in usage for usage in usages]
         assert (CHAT | {"total_tokens": 7}, False) == (usages[2]["raw"], "raw" in usages[3])
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -21,6 +21,7 @@ from runjournal.log.limits import (
     usage_bytes_max,
 )
 from runjournal.log.shapes import COST, USAGE, Shape
+from runjournal.projections.pricing import money_text, reported_by
 from runjournal.projections.usage import measure, told_by
 
 from .failures import Failed, ToolUsesRun, Transient, check_name, error_of, said
@@ -30,6 +31,7 @@ from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
 Error = dict[str, Any]
+PriceOf: TypeAlias = Callable[[Mapping[str, Any] | None, tuple[str | None, ...]], dict[str, Any] | None]
 
 
 class Target(Protocol):
@@ -245,6 +247,7 @@ class ModelTarget:
         self.cost = cost or cost_of
         self.fingerprint = fingerprint
         self.retry = checked(retry, name)
+        self.price_of: PriceOf = _nothing  # of a usage, by the names of the model: set by who has a list
 
     @property
     def is_async(self) -> bool:
@@ -288,8 +291,9 @@ class ModelTarget:
         except Exception as error:  # noqa: BLE001 - whatever an answer does when it is looked at: it was paid for
             why = error_of(error)[0]
             told = Failed(why["type"], f"the answer can't be stored: {why['message']}")
-            return e.ModelCompleted(call_id, attempt, None, *self._spent(value)), told
-        usage, cost = self._spent(answer)
+            usage, cost, price = self._spent(value)
+            return e.ModelCompleted(call_id, attempt, None, usage, cost, price=price), told
+        usage, cost, price = self._spent(answer)
         try:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
@@ -297,7 +301,7 @@ class ModelTarget:
             raise
         except Exception as error:  # noqa: BLE001 - a check says no by raising
             stored, _ = error_of(error)
-            return e.ModelCompleted(call_id, attempt, answer, usage, cost), Failed(
+            return e.ModelCompleted(call_id, attempt, answer, usage, cost, price=price), Failed(
                 stored["type"], stored["message"], transient=True
             )
         about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
@@ -305,7 +309,7 @@ class ModelTarget:
             call_id, attempt, answer, usage, cost,
             response_id=_short(about.get("id")),
             finish_reason=_short(about.get("stop_reason") or about.get("finish_reason")),
-            request_id=_request_id(value), response_model=_short(about.get("model")),
+            request_id=_request_id(value), response_model=_short(about.get("model")), price=price,
         ), None  # fmt: skip
 
     def failed(
@@ -324,17 +328,18 @@ class ModelTarget:
         event = replace(event, request_id=_short(said(error, "request_id")))
         if not told:
             return event
-        usage, cost = self._spent(told)
-        return replace(event, usage=usage, cost=cost)
+        usage, cost, price = self._spent(told)
+        return replace(event, usage=usage, cost=cost, price=price)
 
-    def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return its usage and its cost, each None if that is unknown."""
+    def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Return its usage, what somebody says that it cost, and its price by a list, each None if that is unknown."""
         told = self.usage or told_by
         usage = _said(
             lambda value: measure(told(value), self.provider, value), answer, USAGE, lent=self.usage is not None
         )
         cost = _said(lambda value: _money(self.cost(value)), answer, COST, lent=self.cost is not cost_of)
-        return usage, cost
+        model = cast("dict[str, Any]", answer).get("model") if isinstance(answer, dict) else None
+        return usage, cost, self.price_of(usage, (_short(model), self.name))
 
     def word(self, args: Json, key: str) -> Word | None:
         """Return None: a model has no hook."""
@@ -409,11 +414,14 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
         text = amount
     else:
         number = Decimal(repr(amount) if isinstance(amount, float) else amount)
-        text = format(number, "f") if abs(number.adjusted()) <= money_digits_max else str(number)
+        text = money_text(number) if abs(number.adjusted()) <= money_digits_max else str(number)
     return {"source": "reported", **said, "amount": text}
 
 
 def cost_of(answer: Json) -> Mapping[str, Any] | None:
-    """Return the price that an answer tells as `cost`: {amount, currency, source?}; None if it tells nothing."""
-    told = cast("dict[str, Any]", answer).get("cost") if isinstance(answer, dict) else None
-    return cast("dict[str, Any]", told) if isinstance(told, dict) else None
+    """Return the price that an answer tells, {amount, currency, source?}; None if it tells nothing."""
+    return reported_by(answer)
+
+
+def _nothing(usage: Mapping[str, Any] | None, models: tuple[str | None, ...]) -> None:
+    """Return no price."""

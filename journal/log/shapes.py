@@ -305,6 +305,10 @@ USAGE: Final = Fields(
 COST: Final = Fields(
     {"amount": MONEY, "currency": Name(), "source": OneOf(("reported", "estimated"))}, {"pricing_version": Text()}
 )
+PRICE: Final = Fields(
+    {"source": OneOf(("estimated", "list")), "pricing_version": Text(), "model": Name()},
+    {"amount": MONEY, "currency": Name(), "rates": MapOf(MONEY), "why": Text()},
+)
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
