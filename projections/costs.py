@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Final
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.limits import int_max, models_max
+from runjournal.log.store import Bill
 
+from . import bills
 from .usage import KINDS, UNSPLIT, is_whole
 
 MONEY: Final = Context(prec=60)
@@ -47,6 +49,8 @@ class Costs:
 
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict[str, dict[str, dict[str, int]]])
     money: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    billed: list[Bill] | None = field(default=None, compare=False, repr=False)
+    """Where the rows of `bills` go as they come about, if somebody wants them; no part of the state."""
 
     def on_model(self, model: str, event: e.ModelCompleted | e.ModelFailed) -> None:
         """Add a model call that ended; a failed one may have cost something too."""
@@ -88,11 +92,13 @@ class Costs:
         line["calls"] += calls
         return line
 
-    def on_money(self, _: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
+    def on_money(self, record: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
         """Add money beside the calls, and tokens if it tells any; or a correction."""
         if isinstance(event, e.CostRecorded) and event.usage is not None:
             _count(self._line(event.model or "unknown", "recorded", calls=0), event.usage)
         self._add(event.currency, event.source, event.amount)
+        if self.billed is not None:
+            self.billed.append(bills.of_money(record, event))
 
     def on_purged(self, _: RecordedEvent, event: e.RunPurged) -> None:
         """Take the ledger of a run that was purged."""
@@ -165,6 +171,8 @@ class Costs:
 
 def _count(line: dict[str, int], usage: Mapping[str, Any]) -> None:
     line["partial"] += not is_whole(usage)
+    if "unmeasured" in usage:
+        return
     for name in TOKENS:
         line[name] = min(line[name] + usage.get(name, 0), int_max)
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from runjournal.log.limits import money_digits_max
 
 from .costs import MONEY
-from .usage import PARTS, is_whole, number, told_by
+from .usage import PARTS, number, told_by
 
 Rates: TypeAlias = Mapping[str, Decimal]
-Status: TypeAlias = Literal["priced", "reported", "unpriced", "free", "unmeasured", "lost"]
 
 PER_MILLION: Final = ("input", "output", "cache_read", "cache_write", *PARTS)
 PER_THOUSAND: Final = ("web_searches", "requests")
@@ -28,47 +27,6 @@ RATES: Final = (*PER_MILLION, *PER_THOUSAND)
 
 class NoRate(Exception):
     """Something that was used has no rate; says what."""
-
-
-class Bill(NamedTuple):
-    """What one request of a provider comes to, as a row of a ledger.
-
-    `amount` is decimal text, None where nobody knows it; `listed` is what the list of prices says beside an amount that
-    was reported. `source` is `reported`, `estimated`, or `list`: a list price of what was recorded elsewhere. `why`
-    says why there is no amount.
-    """
-
-    status: Status
-    amount: str | None = None
-    currency: str | None = None
-    source: str | None = None
-    pricing_version: str | None = None
-    listed: str | None = None
-    why: str | None = None
-
-
-def bill_of(usage: Mapping[str, Any] | None, cost: Mapping[str, Any] | None, price: Mapping[str, Any] | None) -> Bill:
-    """Return what the end of a call comes to, by its fields `usage`, `cost` and `price`."""
-    price = price or {}
-    version, amount = price.get("pricing_version"), price.get("amount")
-    if cost is not None:
-        return Bill(
-            "reported", cost["amount"], cost["currency"], cost["source"],
-            cost.get("pricing_version", version), listed=amount,
-        )  # fmt: skip
-    if amount is not None:
-        status: Status = "priced" if Decimal(amount) else "free"
-        return Bill(status, amount, price["currency"], price["source"], version)
-    if usage is None:
-        return Bill("unmeasured", why="no usage was told")
-    if not is_whole(usage):
-        unknown = ", ".join(usage.get("unknown", ()))
-        return Bill("unmeasured", why=usage.get("unmeasured") or f"{unknown} was told, and is no number")
-    return Bill("unpriced", pricing_version=version, why=price.get("why") or "no list has a price for it")
-
-
-LOST: Final = Bill("lost", why="nobody was told what became of it")
-"""What an attempt comes to whose end isn't known."""
 
 
 def amount_of(usage: Mapping[str, Any], rates: Rates) -> Decimal:

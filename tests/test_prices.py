@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,9 +18,12 @@ from hypothesis import strategies as st
 from runjournal.engine import price_list
 from runjournal.engine.price_list import PriceList
 from runjournal.journal import Journal
+from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
 from runjournal.log.errors import InvalidArgument
-from runjournal.projections.pricing import Bill, amount_of, bill_of, reported_by
+from runjournal.log.store import Bill
+from runjournal.projections.bills import status_of
+from runjournal.projections.pricing import amount_of, reported_by
 from runjournal.projections.usage import measure
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -245,12 +249,13 @@ def test_a_run_stores_rates_and_what_was_billed_counts():
                 ("who", {}, {"usage": CHAT | {"total_tokens": 1}}),
             ],
         )
-        bills = [bill_of(each.usage, each.cost, each.price) for each in ends]
-        assert [
+        rows = [
             ("priced", "0.00738"), ("priced", "18"), ("reported", "0.5"), ("free", "0"), ("unpriced", None),
             ("unpriced", None), ("unmeasured", None),
-        ] == [(bill.status, bill.amount) for bill in bills]  # fmt: skip
-        assert ("0.003", "own") == (bills[2].listed, bills[2].pricing_version)
+        ]  # fmt: skip
+        found = sorted(map(Bill._make, journal.store.index_rows("bills", "r")), key=lambda bill: bill.seq)
+        assert rows == [(bill.status, bill.amount) for bill in found]
+        assert ("0.003", "own") == tuple((ends[2].price or {})[name] for name in ("amount", "pricing_version"))
         assert {"input": "3", "cache_write_1h": "6"}.items() <= ends[0].price["rates"].items()
         costs = journal.state("r").costs
         assert {"USD": {"estimated": "18.00738", "reported": "0.5"}} == costs.money
@@ -273,9 +278,11 @@ def test_reading_needs_no_list(monkeypatch):
             price_list._bundled.cache_clear()
 
 
-def test_a_bill_says_why_there_is_no_amount():
-    """Nothing told, a counter that is no number, a contradiction, and no list: each in words."""
-    part = measure({"input_tokens": 1, "output_tokens": None})
-    assert ("unmeasured", "output was told, and is no number") == bill_of(part, None, None)[::6]
-    assert Bill("unmeasured", why="no usage was told") == bill_of(None, None, None)
-    assert "no list" in (bill_of({"input": 1, "output": 1, "cache_read": 0, "cache_write": 0}, None, None).why or "")
+def test_a_row_of_the_ledger_says_what_is_known():
+    """A contradiction is unmeasured; a part without a price; a list price is a price."""
+    unmeasured = e.ModelCompleted("a", 1, None, usage=measure(CHAT | {"total_tokens": 1}))
+    part = e.ModelCompleted("a", 1, None, usage=measure({"input_tokens": 0, "output_tokens": None}))
+    assert ["unmeasured", "unpriced"] == [status_of(unmeasured), status_of(part)]
+    listed = priced("anthropic", "claude-sonnet-4-5", SONNET)
+    whole = e.ModelCompleted("a", 1, None, usage=measure(SONNET), price=listed)
+    assert ("priced", "free") == (status_of(whole), status_of(replace(whole, price=listed | {"amount": "0"})))

@@ -105,6 +105,7 @@ class PriceList:
             "source": source,
             "pricing_version": found.version,
             "model": found.model[:name_chars_max],
+            "currency": found.currency,
         }
         if found.why:
             return told | {"why": found.why}
@@ -115,7 +116,7 @@ class PriceList:
         except NoRate as missing:
             return told | {"why": str(missing)}
         stored = {name: format(rate, "f") for name, rate in rates.items()}
-        return told | {"amount": money_text(amount), "currency": found.currency, "rates": stored}
+        return told | {"amount": money_text(amount), "rates": stored}
 
     def find(
         self, provider: str | None, model: str, at: datetime, usage: Mapping[str, Any] | None = None

@@ -306,8 +306,8 @@ COST: Final = Fields(
     {"amount": MONEY, "currency": Name(), "source": OneOf(("reported", "estimated"))}, {"pricing_version": Text()}
 )
 PRICE: Final = Fields(
-    {"source": OneOf(("estimated", "list")), "pricing_version": Text(), "model": Name()},
-    {"amount": MONEY, "currency": Name(), "rates": MapOf(MONEY), "why": Text()},
+    {"source": OneOf(("estimated", "list")), "pricing_version": Text(), "model": Name(), "currency": Name()},
+    {"amount": MONEY, "rates": MapOf(MONEY), "why": Text()},
 )
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
