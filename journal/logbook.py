@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from runjournal.engine.media import attachment, reference_of
+from runjournal.engine.price_list import LIST, OwnPrices, PriceList
 from runjournal.engine.retry import Retry, checked
 from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
@@ -75,6 +76,8 @@ class Logbook:
     """When a run that doesn't get on is left alone, and how long calls in flight are waited for."""
     call_retry: Retry
     """How calls are tried again that failed for now, where they don't say so themselves."""
+    prices: PriceList
+    """By which prices calls of models are priced when they end."""
     on_waiting: tuple[Callable[[Any], object], ...]
     """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
@@ -94,8 +97,10 @@ class Logbook:
         stop_limits: StopLimits | None = None,
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
+        prices: OwnPrices | None = None,
     ) -> None:
         self.store = store
+        self.prices = PriceList(prices) if prices else LIST
         self.stop_limits = (stop_limits or StopLimits()).checked()
         self.store_requests = store_requests
         self.call_retry = checked(retry, "Journal") or DEFAULT
@@ -125,6 +130,7 @@ class Logbook:
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
         store_id: str | None = None,
+        prices: OwnPrices | None = None,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
@@ -137,10 +143,12 @@ class Logbook:
         hooks that tell people that a run waits for them, each called with a `telling.Waiting`. `retry` says how calls
         are tried again that failed for now and can't happen twice; without it, `Retry()` does. `store_id` names
         a new store, which is otherwise random, and refuses one that has another: keys that tools are sent under join
-        it. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace, StoreIdDiffers, InvalidArgument; MissingExtra
-        without the extra `private`.
+        it. `prices` are your own, {model, or provider/model: {"input": "3", "output": "15", …}}, for a million tokens;
+        they go before those of the extra `prices`. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace,
+        StoreIdDiffers, InvalidArgument; MissingExtra without the extra `private`.
         """
         checked(retry, "Journal.open")
+        PriceList(prices)
         limits = StopLimits(recoveries_max, attempt_recoveries_max, grace_s).checked()
         store = open_store(
             os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe, store_id=store_id
@@ -153,7 +161,7 @@ class Logbook:
             store.scrub()
         return cls(
             store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
-            stop_limits=limits, on_waiting=on_waiting, retry=retry,
+            stop_limits=limits, on_waiting=on_waiting, retry=retry, prices=prices,
         )  # fmt: skip
 
     def close(self) -> None:

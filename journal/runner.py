@@ -326,7 +326,7 @@ class Runner:
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
-        return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests)
+        return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests, prices=self.log.prices)
 
     def nursery(self) -> children.JournalNursery:
         """Return what runs the children of a run, in the thread that waits for them."""

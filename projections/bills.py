@@ -15,6 +15,8 @@ from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
 from runjournal.log.store import Bill
 
+from .usage import UNSPLIT, is_whole
+
 if TYPE_CHECKING:
     from .calls import Call
 
@@ -44,7 +46,7 @@ def of_end(record: RecordedEvent, event: _Ended, call: Call | None) -> Bill:
         response_id=event.response_id if isinstance(event, e.ModelCompleted | e.ModelFailed) else None,
         request_id=event.request_id if isinstance(event, e.ModelCompleted | e.ModelFailed) else None,
         **_counters(event.usage),
-        **_money(event.cost),
+        **_money(event.cost or (_price(event) if "amount" in _price(event) else None)),
     )
 
 
@@ -114,9 +116,12 @@ def status_of(event: _Ended) -> str:
         if Decimal(event.cost["amount"]) == 0:
             return "free"
         return "reported" if event.cost["source"] == "reported" else "priced"
+    if (amount := _price(event).get("amount")) is not None:
+        return "priced" if Decimal(amount) else "free"
     if event.usage is not None:
-        told = [value for name in COUNTERS if (value := event.usage.get(name)) is not None]
-        return "unpriced" if any(told) or not told else "free"
+        if "unmeasured" in event.usage:
+            return "unmeasured"
+        return "free" if is_whole(event.usage) and not any(event.usage.get(name) for name in COUNTERS) else "unpriced"
     if isinstance(event, e.ModelFailed):
         if event.cut:
             return "lost"
@@ -126,7 +131,16 @@ def status_of(event: _Ended) -> str:
 
 
 def _counters(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: usage.get(name) for name in COUNTERS} if usage is not None else {}
+    """Return the counters of a row; tokens of which nobody knows whether they were cached stand in its input."""
+    if usage is None or "unmeasured" in usage:
+        return {}
+    read = [usage[name] for name in ("input", UNSPLIT) if name in usage]
+    return {name: usage.get(name) for name in COUNTERS} | {"input": sum(read) if read else None}
+
+
+def _price(event: _Ended) -> Mapping[str, Any]:
+    """Return what an attempt costs by a list of prices; nothing, if none says."""
+    return (event.price if isinstance(event, e.ModelCompleted | e.ModelFailed) else None) or {}
 
 
 def _money(cost: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from runjournal.log.errors import InvalidArgument, RunNotFound
 from runjournal.log.store import Bill
 from runjournal.looking.audit import audit_store
 from runjournal.projections.bills import COUNTERS
+from runjournal.projections.usage import UNSPLIT
 from runjournal.run import Run
 from runjournal.spending import GROUPS
 from runjournal.testing.generate import claim
@@ -127,7 +128,7 @@ def test_rows_add_up_to_the_fold(rng: random.Random) -> None:
             counted = Counter[str]()
             for outcomes in lines.values():
                 for line in outcomes.values():
-                    counted.update({name: line[name] for name in COUNTERS})
+                    counted.update({name: line[name] for name in COUNTERS} | {"input": line["input"] + line[UNSPLIT]})
             assert {name: counted[name] for name in COUNTERS} == row.tokens
 
 

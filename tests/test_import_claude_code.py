@@ -233,6 +233,15 @@ def test_usage_of_two_requests(take, shelf, file):
     assert (1, 6) == (counts["assistant_messages"], counts["tokens_by_model"]["m"]["input"])
 
 
+def test_what_was_recorded_elsewhere_has_a_list_price(take):
+    """An imported call says what it costs by the list of its day; never that anybody billed it."""
+    usage = {"input_tokens": 1000, "output_tokens": 200}
+    told = take(assistant(usage=usage, model="claude-sonnet-4-5-20250929", timestamp="2026-11-01T10:00:00Z"))
+    ended = next(event for event in told if isinstance(event, e.ModelCompleted))
+    assert ended.price is not None
+    assert (None, "list", "0.006") == (ended.cost, ended.price["source"], ended.price["amount"])
+
+
 def test_cache_creation(take, shelf, file):
     """Without cache_creation_input_tokens the parts of cache_creation are summed."""
     take(assistant(usage={"cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}}))

@@ -11,12 +11,14 @@ from runjournal.projections.plan import Task
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWalk
 
 from . import failures as f
+from .callees import ModelTarget
 from .calls import Caller
 from .children import ChildCalls, Nursery
 from .commands import Verb
 from .core import Core
 from .driver import finished
 from .media import RunMedia
+from .price_list import LIST, PriceList
 from .requests import AskedRequests
 from .timers import Timers
 
@@ -74,7 +76,15 @@ class ReadMessages:
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
-    def __init__(self, caller: Caller, media: RunMedia, nursery: Nursery, *, store_requests: bool = True) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        media: RunMedia,
+        nursery: Nursery,
+        *,
+        store_requests: bool = True,
+        prices: PriceList = LIST,
+    ) -> None:
         self.core = caller.core
         self.core.media = media
         self.steps = caller.steps
@@ -82,8 +92,15 @@ class RunParts:
         self.children = ChildCalls(caller, nursery)
         self.timers = Timers(caller)
         self.lent = LentValues()
+        self.prices = prices
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self._read = ReadMessages(self.core)
+
+    def priced(self, target: ModelTarget) -> ModelTarget:
+        """Return a model that says by this run's list what its answers cost."""
+        clock = self.core.lineage.clock
+        target.price_of = lambda usage, models: self.prices.price(target.provider, models, clock.now(), usage)
+        return target
 
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""

@@ -12,45 +12,40 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from runjournal.log.events import Event, Json, MessageAppended, ModelCompleted, ModelStarted, NoteAdded
-from runjournal.log.limits import finish_reason_chars_max, int_max, usage_raw_bytes_max
+from runjournal.log.limits import finish_reason_chars_max, usage_raw_bytes_max
+from runjournal.projections.usage import measure
 
-from .values import dict_of, name_of, text_of, value_digest
+from .values import name_of, text_of, value_digest
 
 PROVIDER: Final = "anthropic"
 Counters: TypeAlias = dict[str, int]
 
 
-def _count(value: Json) -> int:
-    return value if type(value) is int and 0 <= value <= int_max else 0
-
-
-def counters_of(usage: Mapping[str, Any]) -> Counters:
-    """Return a usage object in the journal's words."""
-    written = usage.get("cache_creation_input_tokens")
-    if written is None:
-        written = sum(_count(part) for part in (dict_of(usage.get("cache_creation")) or {}).values())
-    return {
-        "input": _count(usage.get("input_tokens")),
-        "output": _count(usage.get("output_tokens")),
-        "cache_read": _count(usage.get("cache_read_input_tokens")),
-        "cache_write": _count(written),
-    }
+def counters_of(usage: Mapping[str, Any]) -> tuple[Counters, dict[str, Any]]:
+    """Return a usage object in the journal's words: its counters, and what it says beside them."""
+    told = measure(usage, PROVIDER) or {}
+    counters = {name: value for name, value in told.items() if type(value) is int}
+    return counters, {name: value for name, value in told.items() if name not in counters and name != "raw"}
 
 
 @dataclass(slots=True)
 class Request:
-    """What one request of a message has cost: `now` by all lines, `told` by the events of earlier imports."""
+    """What one request of a message has cost: `now` by all lines, `told` by the events of earlier imports.
+
+    `beside` is what its newest line says beside counters: tiers, and what is unknown.
+    """
 
     now: Counters
     model: str
     raw: dict[str, Any]
+    beside: dict[str, Any]
     told: Counters | None = None
 
     def left(self) -> Counters | None:
         """Return what is still to be told; None if nothing is."""
         if self.told is None:
             return dict(self.now)
-        left = {name: value - self.told[name] for name, value in self.now.items()}
+        left = {name: value - self.told.get(name, 0) for name, value in self.now.items()}
         return left if any(left.values()) else None
 
 
@@ -82,13 +77,14 @@ class Group:
 
     def spend(self, request_id: str, usage: dict[str, Any], model: str) -> None:
         """Take a line's usage into account."""
-        counters = counters_of(usage)
+        counters, beside = counters_of(usage)
         request = self.requests.get(request_id)
         if request is None:
-            self.requests[request_id] = Request(counters, model, usage)
+            self.requests[request_id] = Request(counters, model, usage, beside)
             return
-        request.now = {name: max(value, counters[name]) for name, value in request.now.items()}
-        request.model, request.raw = model, usage
+        names = (*request.now, *(name for name in counters if name not in request.now))
+        request.now = {name: max(request.now.get(name, 0), counters.get(name, 0)) for name in names}
+        request.model, request.raw, request.beside = model, usage, beside
 
     def settle(self) -> None:
         """Note that all up to here was imported before."""
@@ -107,7 +103,7 @@ class Group:
         for request_id, line in part.spent.items():
             request = self.requests[request_id]
             if (left := request.left()) is not None:
-                usage: dict[str, Any] = dict(left)
+                usage: dict[str, Any] = {**left, **request.beside}
                 if len(json.dumps(request.raw)) <= usage_raw_bytes_max:
                     usage["raw"] = request.raw
                 yield from self._pair(part, line, request.model, usage)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
+from runjournal.engine.price_list import listed
 from runjournal.log.events import (
     ChildSpawned,
     Event,
@@ -122,7 +123,8 @@ class Session:
                 yield entry.at, entry.event
             elif entry.group is not None:
                 group = self._groups.get(entry.group)
-                yield from ((entry.at, event) for event in (group.events() if group else ()))
+                events = listed(group.events() if group else (), PROVIDER, entry.at)
+                yield from ((entry.at, event) for event in events)
             elif entry.call_id is not None and not self._call_of(entry.call_id).ended:
                 yield entry.at, NoteAdded("a result without a call", code="orphan_result", call_id=entry.call_id)
 

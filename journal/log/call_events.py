@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from . import shapes as s
 from .base import Event, Json, builtin
-from .field_types import Cost, Error, Name, Obj, One, Time, Usage
+from .field_types import Cost, Error, Name, Obj, One, Price, Time, Usage
 from .policies import ON_UNKNOWN, OUTCOMES, POLICIES
 
 
@@ -47,6 +47,7 @@ class ModelCompleted(Event):
     request_id: str | None = None
     response_model: str | None = None
     first_token_at: Time | None = None
+    price: Price | None = None
 
 
 @builtin
@@ -68,6 +69,7 @@ class ModelFailed(Event):
     request_id: str | None = None
     response_model: str | None = None
     first_token_at: Time | None = None
+    price: Price | None = None
 
 
 @builtin

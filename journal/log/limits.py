@@ -193,6 +193,8 @@ error_text_chars_max: Final = 20_000
 """The type, the message and the traceback of an error are each cut to this: no error is too long to be on record."""
 money_digits_max: Final = 18
 """Digits of an amount of money, before and behind its point; another one is unknown."""
+prices_held_max: Final = 1024
+"""Prices of a model on some day and terms that a list keeps looked up; beyond it all of them are looked up anew."""
 usage_bytes_max: Final = 16 * 1024
 """The usage that a model's answer tells of: a longer one is kept without `raw`; the answer holds it."""
 retry_attempts: Final = 50

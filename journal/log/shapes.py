@@ -294,11 +294,20 @@ ERROR: Final = Fields(
     },
 )
 USAGE: Final = Fields(
-    {"input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole()},
-    {"reasoning": Whole(), "raw": Anything()},
-)
+    {},
+    {
+        "input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole(), "unsplit": Whole(),
+        "cache_write_1h": Whole(), "reasoning": Whole(), "input_audio": Whole(), "output_audio": Whole(),
+        "web_searches": Whole(), "service_tier": Name(), "speed": Name(), "region": Name(), "batch": Flag(),
+        "unknown": ListOf(Name()), "assumed": ListOf(Name()), "unmeasured": Text(), "raw": Anything(),
+    },
+)  # fmt: skip
 COST: Final = Fields(
     {"amount": MONEY, "currency": Name(), "source": OneOf(("reported", "estimated"))}, {"pricing_version": Text()}
+)
+PRICE: Final = Fields(
+    {"source": OneOf(("estimated", "list")), "pricing_version": Text(), "model": Name(), "currency": Name()},
+    {"amount": MONEY, "rates": MapOf(MONEY), "why": Text()},
 )
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
