@@ -52,6 +52,21 @@ class Costs:
         else:
             self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
 
+    def on_recounted(self, _: RecordedEvent, event: e.ModelRecounted) -> None:
+        """Take what was told of a call's usage back, and add what is told now."""
+        before = self._line(event.was_model or event.model, "completed", calls=0)
+        after = self._line(event.model, "completed", calls=0)
+        if event.was is None:
+            before["without_usage"] = max(before["without_usage"] - 1, 0)
+        else:
+            for name in TOKENS:
+                before[name] = max(before[name] - event.was.get(name, 0), 0)
+        if before is not after:
+            for name in ("calls", "unpriced"):
+                before[name] = max(before[name] - 1, 0)
+                after[name] += 1
+        _count(after, event.usage)
+
     def on_lost(self, model: str) -> None:
         """Add an attempt whose process died before it ended: nobody knows what it has cost.
 
@@ -148,5 +163,6 @@ def _empty() -> dict[str, int]:
 HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.CostRecorded: Costs.on_money,
     e.CostRepriced: Costs.on_money,
+    e.ModelRecounted: Costs.on_recounted,
     e.RunPurged: Costs.on_purged,
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
 
 from runjournal.log.sqlite_scratch import Scratch
@@ -54,19 +53,31 @@ class Shelf(Generic[T]):
         return thing
 
 
-class Row(Generic[T]):
-    """Things in their order, all of them on disk; `number` is that of their list in the scratch file."""
+class Seen:
+    """Which numbers came before. The newest `held` are in memory, those before them on disk."""
 
-    def __init__(self, scratch: Scratch, number: int) -> None:
+    def __init__(self, scratch: Scratch, kind: str, held: int) -> None:
         self._scratch = scratch
-        self._number = number
+        self._kind = kind
+        self._held = held
+        self._recent: set[int] = set()
+        self._spilled = False
 
-    def add(self, thing: T) -> None:
-        """Put a thing at the end."""
-        self._scratch.add(self._number, _dump(thing))
+    def again(self, number: int) -> bool:
+        """Return whether a number of 64 bits came before, and remember it."""
+        if number in self._recent or (self._spilled and self._scratch.get(self._kind, _bytes(number)) is not None):
+            return True
+        self._recent.add(number)
+        if len(self._recent) > self._held:
+            for each in self._recent:
+                self._scratch.put(self._kind, _bytes(each), b"")
+            self._recent.clear()
+            self._spilled = True
+        return False
 
-    def __iter__(self) -> Iterator[T]:
-        return (cast("T", _load(body)) for body in self._scratch.read(self._number))
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(8, "big", signed=True)
 
 
 def _key(name: str) -> bytes:

@@ -276,6 +276,12 @@ import_names_held_max: Final = 4_096
 """Of the calls and sidechains of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
 import_messages_held_max: Final = 8
 """Of the model's messages of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_lines_held_max: Final = 65_536
+"""Of the lines of a transcript that have an id, so many are known in memory; the others in a temporary file."""
+import_stream_held_max: Final = 500
+"""Of the events that a transcript becomes, so many are in memory, the newest; the rest is in a temporary file."""
+import_stream_held_bytes: Final = 1024 * 1024
+"""The same, by the bytes of the lines that they come from."""
 import_chunk_bytes: Final = 4 * 1024 * 1024
 """Bytes that one write of an import holds, and one event more; the transaction holds all of them."""
 import_quarantined_held_max: Final = 1_000

@@ -304,6 +304,7 @@ BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "
 SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
+ORIGIN: Final = Fields({}, {"session_id": Text(), "uuid": Text(), "agent_id": Text(), "sidechain": Flag()})
 REQUEST: Final = Fields(
     {},
     {
