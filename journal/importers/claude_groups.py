@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from runjournal.log.events import Event, Json, MessageAppended, ModelCompleted, ModelRecounted, ModelStarted, NoteAdded
 from runjournal.log.limits import finish_reason_chars_max, int_max, usage_raw_bytes_max
 
@@ -74,7 +76,7 @@ class Request:
         if self.now is None:
             return None
         usage: dict[str, Any] = dict(self.now)
-        if len(json.dumps(self.raw)) <= usage_raw_bytes_max:
+        if len(orjson.dumps(self.raw)) <= usage_raw_bytes_max:
             usage["raw"] = self.raw
         return usage
 

@@ -117,7 +117,7 @@ class Session:
             if entry.event is not None:
                 yield entry.at, unpack(entry.event)
             elif entry.group is not None:
-                group = self._groups.get(entry.group)
+                group = self._groups.look_up(entry.group)
                 yield from ((entry.at, event) for event in (group.events() if group else ()))
             elif entry.call_id is not None and not ((early := self._early.get(entry.call_id)) and early.claimed):
                 call_id = name_of(entry.call_id)

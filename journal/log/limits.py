@@ -278,6 +278,8 @@ import_messages_held_max: Final = 8
 """Of the model's messages of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
 import_lines_held_max: Final = 65_536
 """Of the lines of a transcript that have an id, so many are known in memory; the others in a temporary file."""
+import_filter_bytes: Final = 128 * 1024
+"""What tells which names of a transcript are surely not in its temporary file, for each kind of names."""
 import_stream_held_max: Final = 500
 """Of the events that a transcript becomes, so many are in memory, the newest; the rest is in a temporary file."""
 import_stream_held_bytes: Final = 1024 * 1024
