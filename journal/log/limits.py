@@ -370,6 +370,8 @@ diff_value_chars_max: Final = 60
 """A value that `diff` shows of one side; of a longer one the part is shown where the sides differ, with ellipses."""
 state_value_chars_max: Final = 200
 """A value in a state that `replay` shows; what is longer is cut, with an ellipsis."""
+import_follow_pause_s: Final = 1.0
+"""How often `import --follow` looks for what has come."""
 import_told_lines_max: Final = 20
 """Quarantined lines that `import` tells of; of others it tells the number."""
 diff_side_chars_min: Final = 10
