@@ -6,6 +6,7 @@ import getpass
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -34,6 +35,7 @@ from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 from . import naming
+from .spending import CostReport, Ledger
 from .stop_limits import StopLimits
 
 P = TypeVar("P", bound=Projection)
@@ -418,6 +420,24 @@ class Logbook:
             fold(state, folding.own_records(self.store, run_id), force=force)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
+
+    def costs(
+        self,
+        *run_ids: str,
+        by: str = "run",
+        since: str | date | None = None,
+        until: str | date | None = None,
+        tz: str = "UTC",
+    ) -> CostReport:
+        """Return what these runs have cost, all of the store if none is named, added up by run, line, tree and so on.
+
+        `by` is one of `run`, `line` (a run and its retries), `tree` (a run and all that it has begun), `model`, `tool`,
+        `step`, `day`. A run that is named stands for its whole line or tree where these are added up. `since` and
+        `until` bound the time at which a request ended, half open: a day, a datetime, or text of one; a day begins at
+        midnight in the time zone `tz`. Each request is counted once, failed, lost and open ones included; see
+        `Spending` for what isn't known. Raises RunNotFound, InvalidArgument.
+        """
+        return Ledger(self.store, lambda run_id: self.fold(RunState, run_id)).costs(run_ids, by, since, until, tz)
 
     def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
         """Take a checkpoint of a projection of the run now; return its seq. Raises RunNotFound, Unfoldable."""

@@ -100,7 +100,7 @@ class Reel:
         newest = derived.newest if put.seq == 1 else None
         write = Write(
             before, derived.head, [row], blobs(put.event),
-            rows.effects, rows.unknown, rows.known, rows.step_ends, newest,
+            rows.effects, rows.unknown, rows.known, rows.step_ends, rows.bills, newest,
         )  # fmt: skip
         self.store.transact(lambda tx: tx.write(write), durable=False)
 

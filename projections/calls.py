@@ -48,6 +48,7 @@ class Call:
     `maybe` are the attempts that may have happened and aren't repeatable; `denied` are those that a person or a hook
     has denied, and whoever made one may know better; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
+    `provider` is whom a model call was sent to, as its newest start said.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
 
@@ -85,6 +86,7 @@ class Call:
     since: str = ""
     retry_at: str | None = None
     priced: bool = False
+    provider: str | None = None
 
     @property
     def unresolved(self) -> bool:
@@ -158,7 +160,7 @@ class Calls:
     that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 10
+    VERSION: ClassVar[int] = 11
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -200,16 +202,16 @@ class Calls:
         """Return the calls that may have happened and of which nobody knows, by id, in the order of their start."""
         return dict(self._sorted(lambda call: call.unresolved))
 
-    def lose(self, step: str | None = None) -> list[str]:
-        """Note that no end will tell what the open model calls have cost, of all or of a step; return their models."""
-        lost = [
-            call
-            for call in self.known.values()
+    def lose(self, step: str | None = None) -> dict[str, Call]:
+        """Note that no end will tell what the open model calls have cost, of all or of a step; return them by id."""
+        lost = {
+            call_id: call
+            for call_id, call in self.known.items()
             if call.policy == "model" and call.status == "open" and not call.priced and step in (None, call.step)
-        ]
-        for call in lost:
+        }
+        for call in lost.values():
             call.priced = True
-        return [call.tool for call in lost]
+        return lost
 
     def _sorted(self, wanted: Callable[[Call], bool]) -> Iterator[tuple[str, Call]]:
         chosen = [(call.args_seq, call_id, call) for call_id, call in self.known.items() if wanted(call)]
@@ -265,7 +267,7 @@ class Calls:
         call.since, call.retry_at = call.since if call.tries else record.at, None
         call.args_seq = call.args_seq or record.seq
         if isinstance(event, e.ModelStarted):
-            call.place = event.place or 0
+            call.place, call.provider = event.place or 0, event.provider
         if call.policy not in REPEATABLE and not self.unowned:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
             if not call.maybe:

@@ -14,6 +14,9 @@ from typing import Any, ClassVar, Final
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.limits import int_max, models_max
+from runjournal.log.store import Bill
+
+from . import bills
 
 MONEY: Final = Context(prec=60)
 """The context of every sum, whatever the program has set for itself."""
@@ -39,6 +42,8 @@ class Costs:
 
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict[str, dict[str, dict[str, int]]])
     money: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    billed: list[Bill] | None = field(default=None, compare=False, repr=False)
+    """Where the rows of `bills` go as they come about, if somebody wants them; no part of the state."""
 
     def on_model(self, model: str, event: e.ModelCompleted | e.ModelFailed) -> None:
         """Add a model call that ended; a failed one may have cost something too."""
@@ -52,7 +57,7 @@ class Costs:
         else:
             self._add(event.cost["currency"], event.cost["source"], event.cost["amount"])
 
-    def on_recounted(self, _: RecordedEvent, event: e.ModelRecounted) -> None:
+    def on_recounted(self, record: RecordedEvent, event: e.ModelRecounted) -> None:
         """Take what was told of a call's usage back, and add what is told now."""
         before = self._line(event.was_model or event.model, "completed", calls=0)
         after = self._line(event.model, "completed", calls=0)
@@ -66,6 +71,8 @@ class Costs:
                 before[name] = max(before[name] - 1, 0)
                 after[name] += 1
         _count(after, event.usage)
+        if self.billed is not None:
+            self.billed.append(bills.of_recounted(record, event))
 
     def on_lost(self, model: str) -> None:
         """Add an attempt whose process died before it ended: nobody knows what it has cost.
@@ -92,11 +99,13 @@ class Costs:
         line["calls"] += calls
         return line
 
-    def on_money(self, _: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
+    def on_money(self, record: RecordedEvent, event: e.CostRecorded | e.CostRepriced) -> None:
         """Add money beside the calls, and tokens if it tells any; or a correction."""
         if isinstance(event, e.CostRecorded) and event.usage is not None:
             _count(self._line(event.model or "unknown", "recorded", calls=0), event.usage)
         self._add(event.currency, event.source, event.amount)
+        if self.billed is not None:
+            self.billed.append(bills.of_money(record, event))
 
     def on_purged(self, _: RecordedEvent, event: e.RunPurged) -> None:
         """Take the ledger of a run that was purged."""

@@ -15,13 +15,23 @@ import orjson
 from runjournal.log import events as e
 from runjournal.log.base import BlobRef, RecordedEvent
 from runjournal.log.policies import EFFECT_FREE
-from runjournal.log.store import Effect, StepEnd, Unknown
+from runjournal.log.store import Bill, Effect, StepEnd, Unknown
 
+from . import bills
 from .state import RunState
 
-INDEXED: Final = frozenset(
-    ["step.started", "step.completed", "step.failed", "tool.started", "tool.completed", "tool.failed", "tool.resolved"]
+BILLED: Final = frozenset(
+    {"model.started", "model.completed", "model.failed", "model.recounted", "tool.completed", "tool.failed"}
+    | {"cost.recorded", "cost.repriced", "step.completed", "step.failed"}
+    | {"run.completed", "run.failed", "run.cancelled", "run.purged"}
 )
+"""Types that a row of `bills` may come from."""
+_LOSING: Final = BILLED - {
+    "model.completed", "model.failed", "model.recounted", "tool.completed", "tool.failed", "cost.recorded",
+    "cost.repriced",
+}  # fmt: skip
+"""Those behind which nobody will say any more what a call has cost, in a run that somebody owns."""
+INDEXED: Final = BILLED | {"step.started", "tool.started", "tool.resolved"}
 """Types that a row may come from, or that it depends on."""
 
 
@@ -33,6 +43,7 @@ class Rows:
     unknown: list[Unknown] = field(default_factory=list[Unknown])
     known: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     step_ends: list[StepEnd] = field(default_factory=list[StepEnd])
+    bills: list[Bill] = field(default_factory=list[Bill])
 
 
 def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[[int], object]) -> None:
@@ -40,11 +51,28 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
 
     `args_at(seq)` returns the args of the tool.started there; a seq of 0 and below counts back in the run's base.
 
-    A run that nobody owns has no rows: nothing is ever sent again from it.
+    A run that nobody owns has bills alone, of what was told: nothing is ever sent again from it.
     """
-    if record.type not in INDEXED or state.status.unowned:
+    if record.type not in INDEXED:
         state.apply(record)
         return
+    event = record.event
+    if isinstance(event, e.RunPurged):
+        state.apply(record)
+        rows.bills += bills.of_purged(record, event)
+        return
+    unowned = state.status.unowned
+    state.costs.billed = None if unowned and record.type in _LOSING else rows.bills
+    try:
+        if unowned:
+            state.apply(record)
+        else:
+            _apply(state, record, rows, args_at)
+    finally:
+        state.costs.billed = None
+
+
+def _apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[[int], object]) -> None:
     event = record.event
     step = state.steps.open
     if step is not None and isinstance(event, e.StepCompleted | e.StepFailed):
@@ -71,7 +99,7 @@ def apply(state: RunState, record: RecordedEvent, rows: Rows, args_at: Callable[
             rows.effects.append(Effect(scope, call_id, call.tool, digest, record.run_id, record.seq))
 
 
-_OF_CALLS: Final = (e.ToolStarted, e.ToolCompleted, e.ToolFailed)
+_OF_CALLS: Final = (e.ModelStarted, e.ToolStarted, e.ToolCompleted, e.ToolFailed)
 
 
 def has_no_row(state: RunState, event: e.Event) -> bool:
@@ -81,6 +109,10 @@ def has_no_row(state: RunState, event: e.Event) -> bool:
     if isinstance(event, e.ToolStarted) and (event.policy not in EFFECT_FREE or event.own_key):
         return False
     call = state.calls.known.get(event.call_id)
+    if isinstance(event, e.ModelStarted):
+        return call is None or call.status != "open" or call.priced
+    if isinstance(event, e.ToolCompleted | e.ToolFailed) and (event.usage is not None or event.cost is not None):
+        return False
     if call is None:
         return isinstance(event, e.ToolStarted)
     return call.policy in EFFECT_FREE and not (call.own_key or call.maybe)

@@ -19,6 +19,7 @@ LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 STOPPED, ENDS = "stopping", "in_flight_at_the_end"
+BILLED = "bills"
 TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
@@ -763,7 +764,7 @@ OURS: Final = (
     # Words and verdicts.
     Mutant(
         "a retry asks again what is known to have happened",
-        "apply",
+        "_apply",
         "call.has_effect and not was_completed",
         "False",
     ),
@@ -1840,7 +1841,7 @@ ERASING: Final = (
     Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
     Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
     Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),
-    Mutant("the digest of private args is in the index", "apply", '"" if private else', "", "erasing"),
+    Mutant("the digest of private args is in the index", "_apply", '"" if private else', "", "erasing"),
     Mutant(
         "a title is in the row of a private run",
         "advance",
@@ -2045,9 +2046,15 @@ STOPS: Final = (
         "a run to be cancelled stays its owner's", "Runner._leave", "except CancelRequested:", "except RunNotFound:"
     ),
     Mutant("no answer is waited for at a stop", "Core.patience_s", 'policy == "model"', "False", ENDS),
-    Mutant("a lost answer cost nothing", "RunState.on_run_ended", "self._lose()", "pass", ENDS),
+    Mutant("a lost answer cost nothing", "RunState.on_run_ended", "self._lose(record)", "pass", ENDS),
     Mutant("a lost answer is counted in its retry, too", "RunState.on_model_started", "and not call.priced", "", ENDS),
-    Mutant("a lost answer of a step cost nothing", "RunState.on_step_completed", "self._lose(step.id)", "pass", ENDS),
+    Mutant(
+        "a lost answer of a step cost nothing",
+        "RunState.on_step_completed",
+        "self._lose(record, step.id)",
+        "pass",
+        ENDS,
+    ),
     Mutant(
         "somebody's handler is replaced",
         "StopSignal._handle",
@@ -2111,6 +2118,59 @@ IMPORTS: Final = (
     ),
 )
 
+
+BILLS: Final = (
+    Mutant(
+        "a request that was refused is told as unknown",
+        "status_of",
+        'event.error.get("status") is not None',
+        "False",
+        BILLED,
+    ),
+    Mutant("a request that was cut is told as unmeasured", "status_of", 'return "lost"', "pass", BILLED),
+    Mutant("a price by rates is told as the provider's", "status_of", 'else "priced"', 'else "reported"', BILLED),
+    Mutant(
+        "the end of a call has no row",
+        "has_no_row",
+        "event.usage is not None or event.cost is not None",
+        "False",
+        BILLED,
+    ),
+    Mutant("an attempt that was lost has no row", "RunState._lost", "self.costs.billed is not None", "False", BILLED),
+    Mutant("a lost attempt goes the short way", "has_no_row", 'call.status != "open" or', "True or", BILLED),
+    Mutant("money beside the calls has no row", "Costs.on_money", "self.billed is not None", "False", BILLED),
+    Mutant("a purged run came to nothing", "apply", "rows.bills += bills.of_purged(record, event)", "pass", BILLED),
+    Mutant(
+        "what is in flight isn't counted",
+        "Ledger._bills",
+        "yield from in_flight(self._fold(head.run_id))",
+        "pass",
+        BILLED,
+    ),
+    Mutant("unknown money is taken for none", "Spending.add", "self.open += calls", "pass", BILLED),
+    Mutant(
+        "the audit believes the ledger",
+        "TableAudit.finish",
+        'self._bills.count or self._may_have("bills")',
+        "False",
+        BILLED,
+    ),
+    Mutant("days are those of UTC", "_day_in", 'zone.key == "UTC"', "True", BILLED),
+)
+
 MUTANTS: Final = (
-    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN + IMPORTS
+    TWINS
+    + OURS
+    + IDENTITY
+    + KEPT
+    + APPENDS
+    + FIELDS
+    + ERASING
+    + CRASHES
+    + PURGES
+    + MEDIA
+    + STOPS
+    + CHILDREN
+    + BILLS
+    + IMPORTS
 )

@@ -67,7 +67,7 @@ PUBLIC = {
     "model.started": "call_id model attempt provider place",
     "model.completed": "call_id attempt usage cost response_id finish_reason request_id response_model first_token_at "
     "origin",
-    "model.recounted": "call_id attempt model usage was was_model finish_reason request_id",
+    "model.recounted": "call_id attempt model usage was was_model provider response_id finish_reason request_id",
     "model.failed": "call_id attempt transient again cut retry_at usage cost response_id request_id "
     "response_model first_token_at",
     "tool.started": "call_id tool policy read_only on_unknown attempt provider_call_id key_expires_at timeout_s "

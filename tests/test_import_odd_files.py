@@ -19,6 +19,8 @@ from runjournal.importers.transfer import export_runs, import_claude_code
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import limits
+from runjournal.log.store import Bill
+from runjournal.looking.audit import audit_run
 
 PEAK = Path(__file__).parent / "programs" / "peak_of.py"
 PEAK_MB_MAX = 150
@@ -313,3 +315,27 @@ def test_memory_of_an_export_is_flat_in_runs(tmp_path):
 def test_rusage_is_in_kilobytes():
     """What the measure rests on: this process has some megabytes, told in units of 1024 bytes."""
     assert 4 * 1024 < resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 16 * 1024**2
+
+
+def test_ledger_of_a_grown_message(tmp_path):
+    """A model call that has cost more since it was imported has one row in the ledger, of its own day, and audits."""
+    path, found = tmp_path / "a.jsonl", []
+    lines = [
+        {"type": "assistant", "requestId": "r", "timestamp": f"2026-01-0{day}T00:00:00Z"}
+        | {"message": {"id": "m", "model": "x", "content": [], "usage": {"input_tokens": 3, "output_tokens": day}}}
+        for day in (1, 2)
+    ]
+    for parts in ([1, 2], [2]):
+        with Journal.open("memory:") as journal:
+            for upto in parts:
+                path.write_text("".join(f"{json.dumps(line)}\n" for line in lines[:upto]))
+                assert None is import_claude_code(journal, Source(str(path))).error
+            [head] = journal.runs()
+            run_id = head.run_id
+            found += [Bill._make(each)._replace(seq=0) for each in journal.store.index_rows("bills", run_id)]
+            assert [] == [each.code for each in audit_run(journal.store, run_id) if each.severity == "error"]
+    assert [found[0]] * 2 == found
+    row = found[0]
+    assert (3, 2, "unpriced", "m", "r", "2026-01-01") == (
+        row.input, row.output, row.status, row.response_id, row.request_id, row.at[:10],
+    )  # fmt: skip

@@ -55,7 +55,7 @@ class Desk:
     def image(self):
         """All that the store holds of the run, but for the lease."""
         store = self.journal.store
-        tables = [list(store.index_rows(name)) for name in ("effects", "unknowns", "step_ends", "lines")]
+        tables = [list(store.index_rows(name)) for name in ("effects", "unknowns", "step_ends", "bills", "lines")]
         return list(store.read_raw(R)), store.head(R), tables
 
     @property

@@ -89,7 +89,8 @@ def _weight(counters: Counters) -> tuple[int, int]:
 class Group:
     """An assistant message, as far as it was read: `key` is what its lines share, `message_id` the provider's.
 
-    `name` is how the session finds it, `chain` the number of its run, `live` whether any of it is new. `requests` are
+    `name` is how the session finds it, `chain` the number of its run, `at` the time of its first line, `live` whether
+    any of it is new. `requests` are
     by (request id, model), a request perhaps under several; `last` is the newest of each request id.
     """
 
@@ -97,6 +98,7 @@ class Group:
     key: str
     message_id: str | None
     chain: int
+    at: str | None = None
     live: bool = False
     model: str = "unknown"
     pieces: Pieces = field(default_factory=Pieces)
@@ -183,6 +185,8 @@ class Group:
                 usage=request.usage() or {},
                 was=request.told,
                 was_model=None if request.model == request.told_model else name_of(request.told_model),
+                provider=PROVIDER,
+                response_id=self.message_id,
                 finish_reason=reason,
                 request_id=request_id,
             )

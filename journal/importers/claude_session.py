@@ -16,6 +16,7 @@ from runjournal.log.events import (
     Event,
     Json,
     MessageAppended,
+    ModelRecounted,
     NoteAdded,
     ToolCompleted,
     ToolFailed,
@@ -117,11 +118,17 @@ class Session:
             if entry.event is not None:
                 yield entry.at, unpack(entry.event)
             elif entry.group is not None:
-                group = self._groups.look_up(entry.group)
-                yield from ((entry.at, event) for event in (group.events() if group else ()))
+                yield from self._of_group(entry)
             elif entry.call_id is not None and not ((early := self._early.get(entry.call_id)) and early.claimed):
                 call_id = name_of(entry.call_id)
                 yield entry.at, NoteAdded("a result without a call", code="orphan_result", call_id=call_id)
+
+    def _of_group(self, entry: StreamItem) -> Iterator[tuple[str | None, Event]]:
+        """The events of a message. What a call has cost is of the day on which it was made, whenever that was told."""
+        group = self._groups.look_up(entry.group or "")
+        if group is not None:
+            for event in group.events():
+                yield group.at if isinstance(event, ModelRecounted) else entry.at, event
 
     def go_live(self) -> None:
         """Note that all up to here was imported before; what follows is new."""
@@ -264,7 +271,7 @@ class Session:
         if group is None:
             provider_id = name_of(message_id) if message_id else None
             group = self._groups.put(name, Group(name, provider_id or f"line-{self._line}", provider_id, chain.number))
-            group.live = self.live
+            group.live, group.at = self.live, self._at
             chain.last_message = group.key
             if message_id:
                 self._part(group, chain)

@@ -66,6 +66,8 @@ class ModelRecounted(Event):
     usage: Usage
     was: Usage | None = None
     was_model: Name | None = None
+    provider: str | None = None
+    response_id: str | None = None
     finish_reason: str | None = None
     request_id: str | None = None
 

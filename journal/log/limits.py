@@ -377,6 +377,12 @@ import_told_lines_max: Final = 20
 diff_side_chars_min: Final = 10
 """What `diff` shows of a side at least, however narrow the terminal is."""
 
+# What runs have cost.
+cost_minutes_cached_max: Final = 4096
+"""Minutes of which `costs` remembers the day in a time zone."""
+cost_bar_chars: Final = 20
+"""The longest bar of `runjournal cost`."""
+
 # The demo.
 demo_lives_max: Final = 10
 """How often the demo starts its agent; it should end long before."""

@@ -306,7 +306,7 @@ class MemoryStore(MemoryReads):
         yield from dict.fromkeys(each.run_id for each in self._sorted("checkpoints"))
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
+        """The rows of an index table (`tables.INDEX`), sorted by their key, of one run or all.
 
         A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
         """
