@@ -50,6 +50,26 @@ def of_end(record: RecordedEvent, event: _Ended, call: Call | None) -> Bill:
     )
 
 
+def of_recounted(record: RecordedEvent, event: e.ModelRecounted) -> Bill:
+    """Return the row of a call of another tool's record that has told more since; it takes the place of the first."""
+    return Bill(
+        record.run_id,
+        event.call_id,
+        event.attempt,
+        record.seq,
+        record.at,
+        "model",
+        event.model,
+        event.provider,
+        "",
+        status_of(event),
+        response_id=event.response_id,
+        request_id=event.request_id,
+        **_counters(event.usage),
+        **_money(event.price if "amount" in _price(event) else None),
+    )
+
+
 def of_lost(record: RecordedEvent, call_id: str, call: Call) -> Bill:
     """Return the row of a model call's newest attempt, which has no end and won't get one."""
     at = call.started_at or record.at
@@ -110,12 +130,13 @@ def of_purged(record: RecordedEvent, event: e.RunPurged) -> Iterator[Bill]:
             )  # fmt: skip
 
 
-def status_of(event: _Ended) -> str:
+def status_of(event: _Ended | e.ModelRecounted) -> str:
     """Return the status of the row of an attempt that has ended; see `Bill`."""
-    if event.cost is not None:
-        if Decimal(event.cost["amount"]) == 0:
+    cost = None if isinstance(event, e.ModelRecounted) else event.cost
+    if cost is not None:
+        if Decimal(cost["amount"]) == 0:
             return "free"
-        return "reported" if event.cost["source"] == "reported" else "priced"
+        return "reported" if cost["source"] == "reported" else "priced"
     if (amount := _price(event).get("amount")) is not None:
         return "priced" if Decimal(amount) else "free"
     if event.usage is not None:
@@ -138,9 +159,9 @@ def _counters(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: usage.get(name) for name in COUNTERS} | {"input": sum(read) if read else None}
 
 
-def _price(event: _Ended) -> Mapping[str, Any]:
+def _price(event: _Ended | e.ModelRecounted) -> Mapping[str, Any]:
     """Return what an attempt costs by a list of prices; nothing, if none says."""
-    return (event.price if isinstance(event, e.ModelCompleted | e.ModelFailed) else None) or {}
+    return (None if isinstance(event, e.ToolCompleted | e.ToolFailed) else event.price) or {}
 
 
 def _money(cost: Mapping[str, Any] | None) -> dict[str, Any]:

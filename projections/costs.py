@@ -67,6 +67,31 @@ class Costs:
         else:
             line["unpriced"] += 1
 
+    def on_recounted(self, record: RecordedEvent, event: e.ModelRecounted) -> None:
+        """Take what was told of a call's usage back, and add what is told now."""
+        before = self._line(event.was_model or event.model, "completed", calls=0)
+        after = self._line(event.model, "completed", calls=0)
+        if event.was is None:
+            before["without_usage"] = max(before["without_usage"] - 1, 0)
+        else:
+            for name in TOKENS:
+                before[name] = max(before[name] - event.was.get(name, 0), 0)
+        if before is not after:
+            before["calls"] = max(before["calls"] - 1, 0)
+            after["calls"] += 1
+        _count(after, event.usage)
+        was, now = event.was_price or {}, event.price or {}
+        if "amount" in was:
+            self._add(was["currency"], was["source"], f"-{was['amount']}")
+        else:
+            before["unpriced"] = max(before["unpriced"] - 1, 0)
+        if "amount" in now:
+            self._add(now["currency"], now["source"], now["amount"])
+        else:
+            after["unpriced"] += 1
+        if self.billed is not None:
+            self.billed.append(bills.of_recounted(record, event))
+
     def on_lost(self, model: str) -> None:
         """Add an attempt whose process died before it ended: nobody knows what it has cost.
 
@@ -184,5 +209,6 @@ def _empty() -> dict[str, int]:
 HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.CostRecorded: Costs.on_money,
     e.CostRepriced: Costs.on_money,
+    e.ModelRecounted: Costs.on_recounted,
     e.RunPurged: Costs.on_purged,
 }

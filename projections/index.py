@@ -22,14 +22,14 @@ from .calls import Call
 from .state import RunState
 
 BILLED: Final = frozenset(
-    [
-        "model.started", "model.completed", "model.failed", "tool.completed", "tool.failed", "cost.recorded",
-        "cost.repriced", "step.completed", "step.failed", "run.completed", "run.failed", "run.cancelled", "run.purged",
-    ]
-)  # fmt: skip
+    {"model.started", "model.completed", "model.failed", "model.recounted", "tool.completed", "tool.failed"}
+    | {"cost.recorded", "cost.repriced", "step.completed", "step.failed"}
+    | {"run.completed", "run.failed", "run.cancelled", "run.purged"}
+)
 """Types that a row of `bills` may come from."""
 _LOSING: Final = BILLED - {
-    "model.completed", "model.failed", "tool.completed", "tool.failed", "cost.recorded", "cost.repriced"
+    "model.completed", "model.failed", "model.recounted", "tool.completed", "tool.failed", "cost.recorded",
+    "cost.repriced",
 }  # fmt: skip
 """Those behind which nobody will say any more what a call has cost, in a run that somebody owns."""
 INDEXED: Final = BILLED | {"step.started", "tool.started", "tool.resolved"}

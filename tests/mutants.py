@@ -2137,6 +2137,56 @@ OUTBOX: Final = (
     Mutant("a store of any id is opened", "check_id", "expected not in (None, found)", "False", STORE_IDS),
 )
 
+IMPORTED, COPIES = "import_claude_code", "copies"
+IMPORTS: Final = (
+    # What an import makes of copies.
+    Mutant(
+        "a snapshot with less output replaces one with more",
+        "Request.spend",
+        "self.now is None or _weight(counters) >= _weight(self.now)",
+        "True",
+        IMPORTED,
+    ),
+    Mutant(
+        "a call's id alone says which call it is",
+        "Session._call",
+        'f"{group.name} {provider_id}"',
+        "provider_id",
+        IMPORTED,
+    ),
+    Mutant("a line that comes again counts again", "Seen.again", "return True", "return False", IMPORTED),
+    Mutant(
+        "a recount is added to what was told",
+        "Costs.on_recounted",
+        "before[name] - event.was.get(name, 0)",
+        "before[name]",
+        FOLDS,
+    ),
+    Mutant(
+        "the last line of a file is its newest time",
+        "advance",
+        'head.status == "imported"',
+        "False",
+        "import_odd_files",
+    ),
+    Mutant("a shorter copy is an error", "_shorter", "real_path(source.path) == taken.path", "True", IMPORTED),
+    Mutant(
+        "calls with other counters are copies",
+        "JoinedCall.fits",
+        "all(_grows(each, call.counters) for each in self.told)",
+        "True",
+        COPIES,
+    ),
+    Mutant(
+        "a request's id says nothing",
+        "_same_ids",
+        "one.request_id is not None and one.request_id == other.request_id",
+        "False",
+        COPIES,
+    ),
+)
+
+
 BILLS: Final = (
     Mutant(
         "a request that was refused is told as unknown",
@@ -2191,4 +2241,5 @@ MUTANTS: Final = (
     + CHILDREN
     + BILLS
     + OUTBOX
+    + IMPORTS
 )

@@ -196,6 +196,7 @@ SAMPLES: dict[str, Any] = {
     "model.started": e.ModelStarted("m2", "gpt", "h", 1),
     "model.completed": e.ModelCompleted("m", 1, "hi"),
     "model.failed": e.ModelFailed("m", 1, ERROR, transient=False),
+    "model.recounted": e.ModelRecounted("m", 1, "gpt", {"input": 1, "output": 2, "cache_read": 0, "cache_write": 0}),
     "tool.started": tool("c2"),
     "tool.dispatched": e.ToolDispatched("o"),
     "tool.completed": e.ToolCompleted("c", 1),
@@ -244,7 +245,7 @@ ANYONE = {
 }
 OWNER = SAMPLES.keys() - {
     "run.queued", "run.imported", "run.opened", "run.erased", "run.purged", "run.claimed", "step.recorded",
-    "tool.dispatched",
+    "tool.dispatched", "model.recounted",
 }  # fmt: skip
 
 

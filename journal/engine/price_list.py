@@ -151,6 +151,10 @@ def listed(events: Iterable[Event], provider: str, at: str | None) -> Iterator[E
         if isinstance(event, e.ModelCompleted) and event.usage is not None and at is not None:
             price = LIST.price(provider, (model,), parse_timestamp(at), event.usage, "list")
             yield replace(event, price=price)
+        elif isinstance(event, e.ModelRecounted) and at is not None:
+            now = parse_timestamp(at)
+            was = LIST.price(provider, (event.was_model or event.model,), now, event.was, "list") if event.was else None
+            yield replace(event, price=LIST.price(provider, (event.model,), now, event.usage, "list"), was_price=was)
         else:
             yield event
 

@@ -112,7 +112,8 @@ _NOT_TERMINAL: Final = frozenset(
 _RECORDED: Final = CALL_STARTS | CALL_ENDS | {"message.appended", "context.compacted"}
 """What is recorded into an open run, beside what anybody may say of any run."""
 _NEVER_OWNER: Final = frozenset(
-    {"run.queued", "run.imported", "run.opened", "run.erased", "run.purged"} | {"run.claimed", "tool.dispatched"}
+    {"run.queued", "run.imported", "run.opened", "run.erased", "run.purged"}
+    | {"run.claimed", "tool.dispatched", "model.recounted"}
 )
 _OVER: Final = frozenset({"run.erased", "run.purged"})
 """What is done to a run that has ended, by anybody."""

@@ -48,6 +48,32 @@ class ModelCompleted(Event):
     response_model: str | None = None
     first_token_at: Time | None = None
     price: Price | None = None
+    origin: Annotated[Obj | None, s.ORIGIN] = None
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class ModelRecounted(Event):
+    """The record of a run from elsewhere has grown, and tells another usage of a model call that had ended.
+
+    `usage` takes the place of `was`, which is None if it was unknown. `was_model` is the model that was named before,
+    if it was another. `price` and `was_price` are what both come to, by the same list of prices. An importer alone
+    writes it.
+    """
+
+    TYPE: ClassVar[str] = "model.recounted"
+    call_id: Name
+    attempt: One
+    model: Name
+    usage: Usage
+    was: Usage | None = None
+    was_model: Name | None = None
+    provider: str | None = None
+    response_id: str | None = None
+    finish_reason: str | None = None
+    request_id: str | None = None
+    price: Price | None = None
+    was_price: Price | None = None
 
 
 @builtin

@@ -285,6 +285,14 @@ import_names_held_max: Final = 4_096
 """Of the calls and sidechains of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
 import_messages_held_max: Final = 8
 """Of the model's messages of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_lines_held_max: Final = 65_536
+"""Of the lines of a transcript that have an id, so many are known in memory; the others in a temporary file."""
+import_filter_bytes: Final = 128 * 1024
+"""What tells which names of a transcript are surely not in its temporary file, for each kind of names."""
+import_stream_held_max: Final = 500
+"""Of the events that a transcript becomes, so many are in memory, the newest; the rest is in a temporary file."""
+import_stream_held_bytes: Final = 1024 * 1024
+"""The same, by the bytes of the lines that they come from."""
 import_chunk_bytes: Final = 4 * 1024 * 1024
 """Bytes that one write of an import holds, and one event more; the transaction holds all of them."""
 import_quarantined_held_max: Final = 1_000
@@ -371,6 +379,8 @@ diff_value_chars_max: Final = 60
 """A value that `diff` shows of one side; of a longer one the part is shown where the sides differ, with ellipses."""
 state_value_chars_max: Final = 200
 """A value in a state that `replay` shows; what is longer is cut, with an ellipsis."""
+import_follow_pause_s: Final = 1.0
+"""How often `import --follow` looks for what has come."""
 import_told_lines_max: Final = 20
 """Quarantined lines that `import` tells of; of others it tells the number."""
 diff_side_chars_min: Final = 10

@@ -314,6 +314,7 @@ SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
 PROCESS: Final = Fields({"host": Text(), "boot_id": Text(), "pid_ns": Text(), "pid": Whole(), "started": Text()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
+ORIGIN: Final = Fields({}, {"session_id": Text(), "uuid": Text(), "agent_id": Text(), "sidechain": Flag()})
 REQUEST: Final = Fields(
     {},
     {
