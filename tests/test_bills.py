@@ -283,7 +283,7 @@ def _only(head: Any, row: Bill) -> Any:
 def test_costs_refuses(how: dict[str, str], error: str) -> None:
     """What can't be meant is refused, with what was expected."""
     with Journal.open("memory:") as journal, pytest.raises(InvalidArgument, match=error):
-        journal.costs(**how)  # type: ignore[arg-type]
+        journal.costs(**how)
 
 
 def test_costs_of_a_run_that_isnt_there() -> None:
