@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runjournal.importers.claude_files import discover
@@ -108,6 +108,7 @@ _calls = st.builds(
 )  # fmt: skip
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(_calls, max_size=12), st.randoms(use_true_random=False))
 def test_any_order(calls, rng):
     """In whatever order the calls come, the rows and their copies are the same, and no call is lost."""

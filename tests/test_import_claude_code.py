@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runjournal.importers import claude_files, lines
@@ -664,6 +664,7 @@ _damage = st.sampled_from([b"", b"{", b"\xff", b"42", b'{"a":1}{"b":2}', b'{"a":
 
 
 @pytest.mark.requirement("R92")
+@settings(max_examples=settings().max_examples // 2)  # up to five imports each
 @given(
     st.lists(_line | _damage | st.just(b"\n"), min_size=1, max_size=10).map(b"".join),
     st.lists(st.floats(0, 1), min_size=1, max_size=3).map(sorted),
