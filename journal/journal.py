@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack
 
 from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
+from runjournal.engine.resuming import ResumeReport
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.codec import plain, tellable
@@ -25,6 +26,7 @@ from .patience import check_wait
 from .purging import Purge, purge
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
+from .resumes import resume_report
 from .runner import Agent, Claim, Runner
 from .sent import SentCall, sent_by
 from .telling import tell_all
@@ -340,6 +342,18 @@ class Journal(Logbook):
         RunNotFound.
         """
         return sent_by(self, mistyped.check_line(self, run_id))
+
+    def resume_report(
+        self, run_id: str, *, agent: Callable[..., Any] | None = None, prompt: Mapping[str, str] | None = None
+    ) -> ResumeReport | None:
+        """Return what a run would go on from now, for people to look at before it does: it only reads.
+
+        It says how it comes to be resumed, the last completed step, what comes next, the calls of its open step by what
+        becomes of them, and how long it has stood still. With `agent`, whether its code is that of before; with
+        `prompt`, by its layers as `run.pin_prompt` takes them, which of them have changed. None for a run that has
+        never begun. Raises RunNotFound, Purged.
+        """
+        return resume_report(self, mistyped.check_line(self, run_id), agent, prompt)
 
     # Runs that go on from others.
 

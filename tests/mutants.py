@@ -2062,6 +2062,37 @@ STOPS: Final = (
     Mutant("a run begins though the process is to stop", "Heed.check", "if HERE.came:", "if False:", STOPPED),
 )
 
+RESUMES: Final = (
+    Mutant("a first start is a resume", "Runner.claim", "state.status.freed or None", 'state.status.freed or "reopen"'),
+    Mutant(
+        "a crash is a reopen",
+        "Runner.claim",
+        '"crash" if head.status == "running"',
+        '"reopen" if head.status == "running"',
+    ),
+    Mutant("a person's resume is a reopen", "Status.on_requeued", 'self.freed = "manual"', 'self.freed = "reopen"'),
+    Mutant("a retry begins anew", "Status.on_queued", 'event.link in ("retry", "fork")', "False"),
+    Mutant("a note moves the resume point", "counts", "event_type not in ANYTIME", "True", "resumes"),
+    Mutant(
+        "an agent is told of a resume at its first start", "of_claim", "or claim.event.resume is None", "", "resumes"
+    ),
+    Mutant(
+        "a report has what came behind the claim",
+        "of_claim",
+        "log.store.read_back(run_id, claim.seq)",
+        "log.store.read_back(run_id, claim.seq + 1)",
+        "resumes",
+    ),
+    Mutant("a changed layer is the same", "prompt_words", "today.whole == before.fingerprint", "True", "resumes"),
+    Mutant(
+        "what nobody knows is safe to repeat",
+        "_BECOMES",
+        '"fail": "unknown"',
+        '"fail": "repeat"',
+        "resumes",
+    ),
+)
+
 MUTANTS: Final = (
-    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN
+    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN + RESUMES
 )

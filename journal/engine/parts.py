@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from runjournal.log.base import BlobRef, Event, Json
 from runjournal.log.codec import dumps
 from runjournal.log.shapes import kind_of
 from runjournal.projections.plan import Task
+from runjournal.projections.prompt import Fingerprints
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWalk
 
 from . import failures as f
@@ -18,6 +20,7 @@ from .core import Core
 from .driver import finished
 from .media import RunMedia
 from .requests import AskedRequests
+from .resuming import NoPast, Past, ResumeReport, prompt_words
 from .timers import Timers
 
 T = TypeVar("T")
@@ -74,7 +77,15 @@ class ReadMessages:
 class RunParts:
     """The parts of one run in one process, and what several of them do together."""
 
-    def __init__(self, caller: Caller, media: RunMedia, nursery: Nursery, *, store_requests: bool = True) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        media: RunMedia,
+        nursery: Nursery,
+        *,
+        store_requests: bool = True,
+        past: Past | None = None,
+    ) -> None:
         self.core = caller.core
         self.core.media = media
         self.steps = caller.steps
@@ -83,11 +94,20 @@ class RunParts:
         self.timers = Timers(caller)
         self.lent = LentValues()
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
+        self.past = past or NoPast()
+        self.pinned: Fingerprints | None = None  # the prompt that the agent has pinned in this process
         self._read = ReadMessages(self.core)
 
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""
         return finished(self.core.drive(verb, waits=False))
+
+    def resumed(self) -> ResumeReport | None:
+        """What the owner at work goes on from, its prompt compared with what was pinned here."""
+        told = self.past.report()
+        if told is None or told.prompt != "not compared" or self.pinned is None:
+            return told
+        return replace(told, prompt=prompt_words(self.past.prompt(), self.pinned))
 
     # The context: inside a step what the step has made of it, outside what is committed.
 

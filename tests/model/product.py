@@ -162,7 +162,8 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
         case e.RunQueued():
             return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
         case e.RunClaimed():
-            how = {"boot": int(event.boot_id.removeprefix("boot ")), "code": event.code_version or ""}
+            resume = {"code": "reopen", "child": "reopen"}.get(event.resume or "", event.resume)
+            how = {"boot": int(event.boot_id.removeprefix("boot ")), "code": event.code_version or "", "resume": resume}
             named = {name: value for name, value in how.items() if value and len(str(value)) < CODE_CHARS}
             return {"epoch": event.epoch} | named
         case e.RunRequeued():
