@@ -314,16 +314,21 @@ class Journal(Logbook):
     def _cancel(self, run_id: str, reason: str, mode: str) -> None:
         cancel_family(self, run_id, reason, mode, Runner(self).cancel)
 
-    def resume(self, run_id: str, *, recorded: bool = False, reason: str = "") -> None:
+    def resume(self, run_id: str, *, recorded: bool = False, reason: str = "", point: int | None = None) -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.
 
         Whoever runs it next tries it, whatever its code, and its recoveries are counted anew. With `recorded` the open
         attempt of its step goes on with the answers that models have given in it, whatever today's code asks them: a
-        changed prompt sends nothing twice. Raises RunNotFound, and NotAllowed for a run that has nothing to resume; it
-        says what to do instead.
+        changed prompt sends nothing twice. `point` is that of the `resume_report` which whoever resumes has seen: it is
+        used once. Raises RunNotFound; ResumePointUsed where somebody has used the point, or the run has moved since;
+        and NotAllowed for a run that has nothing to resume; it says what to do instead.
         """
         mistyped.check_run(self, run_id)
-        naming.on_line(self.store, run_id, lambda of: standstill.resume(self, of, reason, recorded=recorded))
+
+        def resume(of: str) -> None:
+            standstill.resume(self, of, reason, recorded=recorded, point=point)
+
+        naming.on_line(self.store, run_id, resume)
 
     def abandon_step(self, run_id: str, *, reason: str = "") -> list[SentCall]:
         """Give up the open attempt of the step of a run that nobody owns: the step is tried anew, by today's code.

@@ -2083,6 +2083,7 @@ RESUMES: Final = (
         "log.store.read_back(run_id, claim.seq + 1)",
         "resumes",
     ),
+    Mutant("a resume point is used twice", "check_point", "actual == point", "actual >= point"),
     Mutant("a changed layer is the same", "prompt_words", "today.whole == before.fingerprint", "True", "resumes"),
     Mutant(
         "what nobody knows is safe to repeat",

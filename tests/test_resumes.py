@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from runjournal import AsyncJournal, AsyncRun, Journal, ResumeReport, Run, tool
+from runjournal import AsyncJournal, AsyncRun, Journal, PlanChanged, ResumeReport, Run, tool
+from runjournal.cli.app import cli
 from runjournal.log import events as e
 from runjournal.log.clock import FakeClock
-from runjournal.log.errors import RunNotFound
+from runjournal.log.errors import InvalidArgument, ResumePointUsed, RunNotFound
 from runjournal.log.limits import lease_s
 
 
@@ -218,3 +221,57 @@ def test_the_check_of_code_tells_an_agent_of_a_resume() -> None:
             journal.run(agent, run_id="r")
         assert journal.check(agent, "r").ok
         assert "reopen" == journal.run(agent, run_id="r")
+
+
+def stopped(journal: Journal) -> int:
+    """A run that today's code has stopped, and its resume point."""
+
+    def one(run: Run) -> None:
+        with run.step("a"):
+            raise KeyboardInterrupt
+
+    def two(run: Run) -> None:
+        run.do("b", int)
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(one, run_id="r", kind="k")
+    with pytest.raises(PlanChanged):
+        journal.run(two, run_id="r", kind="k")
+    report = journal.resume_report("r")
+    assert report is not None
+    assert report.why.startswith("it has waited for code: ")
+    return report.point
+
+
+def test_whoever_comes_second_is_told_who_was_first() -> None:
+    """The same resume point again is refused, with who has used it; so is one behind which the run has moved."""
+    with Journal.open("memory:", by="ada") as journal:
+        point = stopped(journal)
+        journal.append("r", [e.NoteAdded("seen by two")], expect=None)
+        journal.resume("r", point=point)
+        with pytest.raises(ResumePointUsed, match=f"got {point}: ada used it at .* \\(event {point + 2}\\)") as raised:
+            journal.resume("r", point=point)
+        assert (point, point + 2) == (raised.value.point, raised.value.actual)
+        with pytest.raises(ResumePointUsed, match="the run has moved since"):
+            journal.resume("r", point=point - 1)
+        with pytest.raises(ResumePointUsed, match="there is none such"):
+            journal.resume("r", point=99)
+        with pytest.raises(InvalidArgument, match="expected the seq of a resume point from 1, got True"):
+            journal.resume("r", point=True)
+        report = journal.resume_report("r")
+        assert report is not None
+        assert ("manual", "a person resumed it") == (report.kind, report.why)
+
+
+def test_two_people_resume_by_the_command_line(tmp_path: Path) -> None:
+    """Each is told first what the run goes on from; the second use of the point that both have seen is refused."""
+    store = str(tmp_path / "j.db")
+    with Journal.open(store) as journal:
+        point = stopped(journal)
+    words = ["--db", store, "resume", "r", "--point", str(point)]
+    first, second = (CliRunner().invoke(cli, words) for _ in range(2))
+    assert f"run r goes on from event {point}, reopened: it has waited for code" in first.stderr
+    assert (0, 5) == (first.exit_code, second.exit_code)
+    assert "used it at" in second.stderr
+    shown = CliRunner().invoke(cli, ["--db", store, "show", "r"])
+    assert "Goes on from" in shown.stdout

@@ -46,7 +46,7 @@ class Summary:
     `family` are the runs below it; None where it stands at an earlier event. `newest` is the run that went on from it,
     by retries and restarts; None if there is none. `stands` is the word for how it stands now, as `explain` has it; ""
     where it stands at an earlier event, or can't be folded. `asked` has the args of what it waits for, by id.
-    `resume` is what it would go on from now; while its owner lives, what that one has gone on from; None where there is nothing.
+    `resume` is what it would go on from now, or what its living owner has gone on from; None where that is nothing.
     """
 
     head: Head

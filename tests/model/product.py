@@ -824,8 +824,13 @@ class Journal:
             self.log.tick("before signal.received")
             raise AppendRefused(str(error)) from error
 
-    def resume(self, run_id: str, recorded: bool = False) -> None:
-        self.log.resume(run_id, recorded=recorded)
+    def point(self, run_id: str) -> int:
+        report = self.log.resume_report(run_id)
+        assert report is not None
+        return report.point
+
+    def resume(self, run_id: str, recorded: bool = False, point: int | None = None) -> None:
+        self.log.resume(run_id, recorded=recorded, point=point)
 
     def abandon(self, run_id: str) -> None:
         self.log.abandon_step(run_id)

@@ -67,3 +67,32 @@ def test_a_person_who_goes_on_from_an_end_or_gives_up_a_step_resumes(m: Any) -> 
     lab.journal.abandon("r")
     lab.journal.run(lab.agent, "r")
     assert ["", "manual"] == came(lab)
+
+
+@rule  # engine.md G3, G4
+def test_a_resume_point_is_used_once(m: Any) -> None:
+    """Two people who have seen the same: the second is refused, and so is whoever saw the run before it moved."""
+    lab = bench(m, lambda run: run.do("a", lambda: use(run, lab, "idempotent")))
+    crash_at(lab, "before tool.completed")
+    with suppress(m.Crash):
+        lab.journal.run(lab.agent, "r")
+    lab.disown("r")
+
+    def stopped() -> int:
+        with pytest.raises(m.PlanChanged):
+            lab.journal.run(lambda run: run.do("two", list), "r")
+        return int(lab.journal.point("r"))
+
+    def refused(point: int) -> None:
+        with pytest.raises(m.Refused):
+            lab.journal.resume("r", point=point)
+
+    first = stopped()
+    lab.journal.tell("r", ("note.added", {"text": "seen"}))
+    lab.journal.resume("r", point=first)
+    refused(first)
+    second = stopped()
+    refused(first)
+    refused(second + 1)
+    lab.journal.resume("r", point=second)
+    assert "completed" == lab.serve().status
