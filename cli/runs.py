@@ -171,14 +171,16 @@ def _code(ran: RanOn) -> int:
 @click.argument("run")
 @agent_option(required=False)
 @click.option("--recorded", is_flag=True, help="With the answers that its step has, whatever is asked.")
+@click.option("--point", type=click.IntRange(min=1), help="The resume point that you have seen; it is used once.")
 @wait_option
 @act_options
 @pass_app
-def resume(app: App, run: str, *, agent: str | None, recorded: bool, wait: float, act: Act) -> int:
+def resume(app: App, run: str, *, agent: str | None, recorded: bool, point: int | None, wait: float, act: Act) -> int:
     """Get a run going that stands still: today's code has stopped it, or it doesn't get on.
 
-    With --agent it is run here, too; so is one that would go on without being resumed. With --recorded a prompt that
-    has changed asks and sends nothing twice: the step goes on with what is on record of it.
+    What it goes on from is said first. With --agent it is run here, too; so is one that would go on without being
+    resumed. With --recorded a prompt that has changed asks and sends nothing twice: the step goes on with what is on
+    record of it. A resume point, as `show` names it, is used once: whoever comes second is refused.
     """
     from runjournal.writing.appender import Appender
 
@@ -188,19 +190,34 @@ def resume(app: App, run: str, *, agent: str | None, recorded: bool, wait: float
     if named is None or act.dry_run:
         with acting(app, act) as desk:
             name = desk.name(run)
+            seen = _seen(app, desk.journal, name, named, point)
             if named is None or recorded or _stands(desk.journal, name, named):
-                desk.journal.resume(name, recorded=recorded, reason=act.reason or "")
+                desk.journal.resume(name, recorded=recorded, reason=act.reason or "", point=seen)
             else:
                 claimed(desk, named, newest(desk.journal, name))
                 desk.note(name)
             return desk.told(name)
     with opened(app, act.by, Appender, create=False) as journal:
         name = whole_id(journal, run)
+        seen = _seen(app, journal, name, named, point)
         if _stands(journal, name, named) or recorded:
-            journal.resume(name, recorded=recorded, reason=act.reason or "")
+            journal.resume(name, recorded=recorded, reason=act.reason or "", point=seen)
         else:
             note(journal, name, act.reason)
         return told(app, ran_on(journal, named, newest(journal, name), wait))
+
+
+def _seen(app: App, journal: AsyncJournal, name: str, named: NamedAgent | None, point: int | None) -> int | None:
+    """Say what a run goes on from; return the point that is used. Raises ResumePointUsed."""
+    from runjournal.standstill import check_point
+
+    run_id = newest(journal, name)
+    if point is not None:
+        check_point(journal.store, run_id, point, journal.head(run_id).head_seq)
+    report = journal.resume_report(run_id, agent=named and named.function)
+    for text in report.lines() if report is not None and app.plain else ():
+        app.say(line(text, 400))
+    return point if report is None else report.point
 
 
 def _stands(journal: AsyncJournal, name: str, named: NamedAgent) -> bool:

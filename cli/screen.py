@@ -35,6 +35,9 @@ def screen(
         yield from _section("Can't be folded", texts=[styled(line(found.problem), "bad")])
     if found.state is not None:
         yield from _open_calls(app, found, now, whole)
+    if found.resume is not None:
+        verb = "Goes on from" if found.head.status != "running" or found.owner_gone else "Has gone on from"
+        yield from _section(verb, texts=(line(each, 400) for each in found.resume.lines()))
     last = (_last_row(each) for each in reversed(found.last))
     yield from _section("Last events", rows=table(_LAST_COLUMNS, last, INDENT))
     if found.state is not None:

@@ -316,6 +316,7 @@ MEANINGS: Final = {
     "tool_version": "that tool's version",
     "path": "the file, as it was named",
     "note": "for people",
+    "point": "the resume point that a person has resumed it from, a seq; it is used once",
     "worker": "who claims it",
     "run.claimed.epoch": "the fencing token: one more than the last",
     "lease_s": "how long the claim holds without a heartbeat, in seconds",

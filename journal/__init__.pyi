@@ -25,6 +25,7 @@ from runjournal.engine.failures import StepFailed as StepFailed
 from runjournal.engine.failures import Transient as Transient
 from runjournal.engine.media import attach as attach
 from runjournal.engine.media import read_blob as read_blob
+from runjournal.engine.resuming import ResumeReport as ResumeReport
 from runjournal.engine.retry import Retry as Retry
 from runjournal.engine.tools import KEY as KEY
 from runjournal.engine.tools import Tool as Tool

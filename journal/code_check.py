@@ -47,6 +47,7 @@ from .check_words import asked_in, id_in, in_short, in_words, named_in, where_di
 from .children import ShownNursery
 from .logbook import Logbook
 from .reel import OWNING, Reel
+from .resumes import ShownPast
 from .run import Run, SyncDriver
 from .runner import Runner
 
@@ -491,7 +492,8 @@ class CodeChecker(Runner):
         caller = ServedCaller(steps, UnaskingSender(order, lambda _: None))
         caller.watcher = watcher
         media = RunMedia(watcher.reel.real, self._run_id, None)
-        return RunParts(caller, media, ShownNursery(self.log, watcher.wait_for), store_requests=False)
+        past = ShownPast(self.log, self._run_id)
+        return RunParts(caller, media, ShownNursery(self.log, watcher.wait_for), store_requests=False, past=past)
 
     def _lives(self, watcher: Watcher) -> CodeCheck:
         while watcher.found is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack
 
 from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
+from runjournal.engine.resuming import ResumeReport
 from runjournal.engine.retry import Retry, checked
 from runjournal.log import events as e
 from runjournal.log.base import Json
@@ -28,6 +29,7 @@ from .patience import check_wait
 from .purging import Purge, purge
 from .questions import OpenQuestion, questions
 from .recovery import Recovery, recover
+from .resumes import resume_report
 from .runner import Agent, Claim, Runner
 from .sent import SentCall, sent_by
 from .telling import tell_all
@@ -328,16 +330,21 @@ class Journal(Logbook):
         mistyped.check_run(self, run_id)
         naming.on_line(self.store, run_id, lambda of: cancel_family(self, of, tellable(reason), mode))
 
-    def resume(self, run_id: str, *, recorded: bool = False, reason: str = "") -> None:
+    def resume(self, run_id: str, *, recorded: bool = False, reason: str = "", point: int | None = None) -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.
 
         Whoever runs it next tries it, whatever its code, and its recoveries are counted anew. With `recorded` the open
         attempt of its step goes on with the answers that models have given in it, whatever today's code asks them: a
-        changed prompt sends nothing twice. Raises RunNotFound, and NotAllowed for a run that has nothing to resume; it
-        says what to do instead.
+        changed prompt sends nothing twice. `point` is that of the `resume_report` which whoever resumes has seen: it is
+        used once. Raises RunNotFound; ResumePointUsed where somebody has used the point, or the run has moved since;
+        and NotAllowed for a run that has nothing to resume; it says what to do instead.
         """
         mistyped.check_run(self, run_id)
-        naming.on_line(self.store, run_id, lambda of: standstill.resume(self, of, reason, recorded=recorded))
+
+        def resume(of: str) -> None:
+            standstill.resume(self, of, reason, recorded=recorded, point=point)
+
+        naming.on_line(self.store, run_id, resume)
 
     def abandon_step(self, run_id: str, *, reason: str = "") -> list[SentCall]:
         """Give up the open attempt of the step of a run that nobody owns: the step is tried anew, by today's code.
@@ -356,6 +363,18 @@ class Journal(Logbook):
         RunNotFound.
         """
         return sent_by(self, mistyped.check_line(self, run_id))
+
+    def resume_report(
+        self, run_id: str, *, agent: Callable[..., Any] | None = None, prompt: Mapping[str, str] | None = None
+    ) -> ResumeReport | None:
+        """Return what a run would go on from now, for people to look at before it does: it only reads.
+
+        It says how it comes to be resumed, the last completed step, what comes next, the calls of its open step by what
+        becomes of them, and how long it has stood still. With `agent`, whether its code is that of before; with
+        `prompt`, by its layers as `run.pin_prompt` takes them, which of them have changed. None for a run that has
+        never begun. Raises RunNotFound, Purged.
+        """
+        return resume_report(self, mistyped.check_line(self, run_id), agent, prompt)
 
     # Runs that go on from others.
 

@@ -50,6 +50,7 @@ from .leaving import left_by, restart_loop
 from .logbook import Logbook
 from .patience import Patience
 from .questions import not_due
+from .resumes import LivePast
 from .run import Run, SyncDriver
 from .stopping import heeded_by, heeding
 from .telling import tell
@@ -141,7 +142,6 @@ class Runner:
             events.append(lapse := e.RunRequeued(self._lapse(head, state, code)))
             counted = int(lapse.reason in RECOVERIES)
             stuck, entered = stuck + counted, entered + counted
-            resume = "crash" if resume is None else resume
         if head.status == "scheduled_retry" and not head.cancel_requested:
             if head.due_at is not None and not due:
                 raise not_due(log, state)
@@ -152,7 +152,8 @@ class Runner:
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
         else:
-            events.append(self._claimed(head, resume, code, agent))
+            came = "crash" if head.status == "running" else state.status.freed or None
+            events.append(self._claimed(head, resume or came, code, agent))
         try:
             batch = log.batch(run_id, events, expect=head.head_seq)
             if tried is not None:
@@ -326,7 +327,9 @@ class Runner:
         steps = StepControl(order, code_version=code, known_code=claim.known_code)
         caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
-        return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests, prices=self.log.prices)
+        past = LivePast(self.log, run_id, claim.epoch)
+        log = self.log
+        return RunParts(caller, media, self.nursery(), store_requests=log.store_requests, prices=log.prices, past=past)
 
     def nursery(self) -> children.JournalNursery:
         """Return what runs the children of a run, in the thread that waits for them."""

@@ -10,30 +10,35 @@ from runjournal.log import owner
 from runjournal.log.base import Event
 from runjournal.log.cipher import ERASED_KEY
 from runjournal.log.codec import tellable
-from runjournal.log.errors import NotAllowed
+from runjournal.log.errors import InvalidArgument, NotAllowed, ResumePointUsed
 from runjournal.log.head import TERMINAL, Head
-from runjournal.log.store import Transaction
+from runjournal.log.store import Store, Transaction
 from runjournal.projections.shell import command, store_option
 from runjournal.writing import folding, purged
 from runjournal.writing.appender import Batch
 
 from .logbook import Logbook
+from .resumes import point_at
 
 
-def resume(log: Logbook, run_id: str, reason: str, *, recorded: bool = False) -> None:
+def resume(log: Logbook, run_id: str, reason: str, *, recorded: bool = False, point: int | None = None) -> None:
     """Free a run that stands still for whoever runs it next; `recorded`: with the answers of models that it has.
 
-    Raises NotAllowed.
+    `point` is the resume point that is used for it, once: engine.md G4. Raises NotAllowed, ResumePointUsed.
     """
     note = tellable(reason) or None
+    if point is not None and (type(point) is not int or point < 1):
+        raise InvalidArgument(f"point: expected the seq of a resume point from 1, got {point!r}"[:120])
 
     def made(tx: Transaction) -> Batch:
         head = tx.head(run_id) or Head(run_id)
         purged.check_head(tx, head)
         state = folding.load(log.store, tx, run_id, head.head_seq)[0]
+        if point is not None:
+            check_point(log.store, run_id, point, head.head_seq)
         if not state.stands:
             raise NotAllowed(f"run {run_id} has nothing to resume: {_instead(log, head)}")
-        events: list[Event] = [e.RunRequeued("resumed", note)]
+        events: list[Event] = [e.RunRequeued("resumed", note, point=point)]
         if recorded:
             opened = state.steps.open
             if opened is None or state.stands != "code":
@@ -43,6 +48,17 @@ def resume(log: Logbook, run_id: str, reason: str, *, recorded: bool = False) ->
         return log.batch(run_id, events, expect=None)
 
     log.ownership.appender.append_made(made)
+
+
+def check_point(store: Store, run_id: str, point: int, head_seq: int) -> None:
+    """Raise ResumePointUsed unless a run that has so many events stands at this resume point."""
+    actual = point_at(store, run_id, head_seq)
+    if actual == point:
+        return
+    for record in store.read(run_id, point, types=("run.requeued",)):
+        if isinstance(record.event, e.RunRequeued) and record.event.point == point:
+            raise ResumePointUsed(run_id, point, actual, f"{record.by} used it at {record.at} (event {record.seq})")
+    raise ResumePointUsed(run_id, point, actual, "the run has moved since" if actual > point else "there is none such")
 
 
 def abandon_step(log: Logbook, run_id: str, reason: str) -> str:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, RecordedEvent
+
+
+class Fingerprints(NamedTuple):
+    """SHA-256 in hex of a system prompt as a whole, and of each of its layers."""
+
+    whole: str
+    layers: dict[str, str]
+
+
+def joined(layers: Mapping[str, str]) -> str:
+    """Return the text of a prompt of these layers."""
+    return "\n\n".join(layers.values())
+
+
+def fingerprints(layers: Mapping[str, str]) -> Fingerprints:
+    """Return the fingerprints of a prompt of these layers."""
+    each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
+    return Fingerprints(hashlib.sha256(joined(layers).encode()).hexdigest(), each)
 
 
 @dataclass(slots=True)

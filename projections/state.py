@@ -250,6 +250,8 @@ class RunState:
         self.steps.on_failed(record, event)
         self._let_go(record)
         self.status.progress(proven=not event.left)
+        if event.left:  # a person has given it up
+            self.status.freed = "manual"
 
     def _let_go(self, record: RecordedEvent) -> None:
         """Forget what is known of the steps that failed before the last `failed_steps_max` ones.

@@ -61,11 +61,12 @@ class Status:
     step that ended; `recoveries` all, and so those after a death that isn't the run's doing. `stopping`: the owner's
     process was told to stop. `proven_code` is the agent's code as it was then, `stopped_codes` are the codes that the
     run has stopped under since, oldest first. `why` is in words why it waits, or what its owner met that released it.
-    `told`: people were told that it waits, `told_of` for which answers. Of a run that was purged `was` is the status
+    `told`: people were told that it waits, `told_of` for which answers. `freed` says how its next owner comes to it:
+    `crash`, `reopen` or `manual`, "" at the first start (engine.md G1). Of a run that was purged `was` is the status
     before, and `why` is for what reason.
     """
 
-    VERSION: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 8
 
     status: str = "new"
     kind: str = ""
@@ -103,6 +104,7 @@ class Status:
     private: bool = False
     was: str | None = None
     stopping: bool = False
+    freed: str = ""
 
     @property
     def terminal(self) -> bool:
@@ -126,6 +128,7 @@ class Status:
         self.parent_run_id, self.link, self.base = event.parent_run_id, event.link, event.base
         self.budget, self.code_version, self.due_at = event.budget, event.code_version, event.not_before
         self.queued_at, self.input_seq, self.private = record.at, record.seq, record.private
+        self.freed = "manual" if event.link in ("retry", "fork") else ""
 
     def on_imported(self, record: RecordedEvent, event: e.RunImported) -> None:
         """Note that the run happened elsewhere."""
@@ -144,6 +147,7 @@ class Status:
         self.status, self.epoch, self.owner = "running", event.epoch, event.worker
         self._waits_no_more()
         self.stopping = False
+        self.freed = ""
         self.started_at = self.started_at or record.at
         self.code_version = event.code_version or self.code_version
 
@@ -156,13 +160,17 @@ class Status:
         if event.reason in LAPSES:
             self.stuck += event.reason in RECOVERIES
             self.recoveries += 1
+            self.freed = "crash"
         elif event.reason in ("resumed", "abandoned"):
             self.stuck = 0
+            self.freed = "manual"
+        elif event.reason == "released":
+            self.freed = "reopen"
 
     def on_waiting(self, _: RecordedEvent, event: e.RunWaiting) -> None:
         """Note what the run waits for, and that it has no owner; to have come here is progress, unless it stands."""
         self.status, self.owner, self.waits, self.due_at = "waiting", None, event.for_, event.due_at
-        self.woken, self.why = False, event.why
+        self.woken, self.why, self.freed = False, event.why, "reopen"
         asked = self._asked()
         self.told = bool(asked) and set(asked) <= set(self.told_of)
         if not self.stands:
@@ -177,7 +185,7 @@ class Status:
     def on_retry_scheduled(self, _: RecordedEvent, event: e.RunRetryScheduled) -> None:
         """End a round, and note when the next one is due."""
         self.status, self.owner, self.round, self.due_at = "scheduled_retry", None, self.round + 1, event.due_at
-        self.error, self.left = event.error, event.left
+        self.error, self.left, self.freed = event.error, event.left, "reopen"
 
     def on_completed(self, record: RecordedEvent, _: e.RunCompleted) -> None:
         """End the run: it completed."""

@@ -2226,6 +2226,38 @@ BILLS: Final = (
     Mutant("days are those of UTC", "_day_in", 'zone.key == "UTC"', "True", BILLED),
 )
 
+RESUMES: Final = (
+    Mutant("a first start is a resume", "Runner.claim", "state.status.freed or None", 'state.status.freed or "reopen"'),
+    Mutant(
+        "a crash is a reopen",
+        "Runner.claim",
+        '"crash" if head.status == "running"',
+        '"reopen" if head.status == "running"',
+    ),
+    Mutant("a person's resume is a reopen", "Status.on_requeued", 'self.freed = "manual"', 'self.freed = "reopen"'),
+    Mutant("a retry begins anew", "Status.on_queued", 'event.link in ("retry", "fork")', "False"),
+    Mutant("a note moves the resume point", "counts", "event_type not in ANYTIME", "True", "resumes"),
+    Mutant(
+        "an agent is told of a resume at its first start", "of_claim", "or claim.event.resume is None", "", "resumes"
+    ),
+    Mutant(
+        "a report has what came behind the claim",
+        "of_claim",
+        "log.store.read_back(run_id, claim.seq)",
+        "log.store.read_back(run_id, claim.seq + 1)",
+        "resumes",
+    ),
+    Mutant("a resume point is used twice", "check_point", "actual == point", "actual >= point"),
+    Mutant("a changed layer is the same", "prompt_words", "today.whole == before.fingerprint", "True", "resumes"),
+    Mutant(
+        "what nobody knows is safe to repeat",
+        "_BECOMES",
+        '"fail": "unknown"',
+        '"fail": "repeat"',
+        "resumes",
+    ),
+)
+
 MUTANTS: Final = (
     TWINS
     + OURS
@@ -2242,4 +2274,5 @@ MUTANTS: Final = (
     + BILLS
     + OUTBOX
     + IMPORTS
+    + RESUMES
 )

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import model.rules_children  # noqa: F401 - its rules are in RULES, too
+import model.rules_children
+import model.rules_resumes  # noqa: F401 - their rules are in RULES, too
 import pytest
 from model import reference_model
 from model.product import Product

@@ -53,7 +53,7 @@ PUBLIC = {
     "run.claimed": "worker epoch lease_s host boot_id pid_ns pid pid_started resume code_version agent",
     "run.waiting": "for due_at",
     "run.retry_scheduled": "due_at attempt left",
-    "run.requeued": "reason",
+    "run.requeued": "reason point",
     "run.failed": "left cause",
     "run.cancel_requested": "mode above",
     "run.erased": "reason",

@@ -6,7 +6,6 @@ A step is a transaction on all this: inside it the agent sees what the step has 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -29,6 +28,7 @@ from runjournal.log.base import Event, Json
 from runjournal.log.codec import plain
 from runjournal.projections.costs import Costs
 from runjournal.projections.plan import Task
+from runjournal.projections.prompt import fingerprints, joined
 from runjournal.projections.transcript import Message
 
 from . import failures as f
@@ -41,6 +41,7 @@ from .core import Core
 from .media import RunMedia
 from .parts import RunParts
 from .requests import copied
+from .resuming import ResumeReport
 from .tools import IN_TOOL, Tool, looking
 
 T = TypeVar("T")
@@ -204,6 +205,15 @@ class Context:
         return StateView(self._parts)
 
     @property
+    def resumed(self) -> ResumeReport | None:
+        """Return what the run goes on from, and why, if this process has taken it up; None at the first start.
+
+        It says what was done when the run was taken up, and stays so. Its `prompt` is known once the agent has pinned
+        its own. Another process is told otherwise: what a step asks for must not hang on it, see `brief`.
+        """
+        return self._parts.resumed()
+
+    @property
     def memory(self) -> MemoryView:
         """Return a copy of the working memory."""
         return self._memory
@@ -248,16 +258,16 @@ class Context:
         If another prompt was pinned before, this one is pinned in its place, and a note in the log names the layers
         that differ.
         """
-        text = "\n\n".join(plain(layers).values())
-        fingerprint, before = hashlib.sha256(text.encode()).hexdigest(), self._core.state.prompt
-        if before.fingerprint != fingerprint:
-            each = {name: hashlib.sha256(layer.encode()).hexdigest() for name, layer in layers.items()}
-            events: list[Event] = [e.PromptPinned(fingerprint, each, text)]
+        text, today, before = joined(plain(layers)), fingerprints(plain(layers)), self._core.state.prompt
+        each = today.layers
+        if before.fingerprint != today.whole:
+            events: list[Event] = [e.PromptPinned(today.whole, each, text)]
             if before.fingerprint is not None:
                 differ = ", ".join(before.changed_layers(each)) or "their order"
                 events.append(e.NoteAdded(f"the system prompt isn't the one pinned before: {differ}", "prompt_changed"))
             self._core.alive()
             self._parts.drive(self._core.append(*events))
+        self._parts.pinned = today
         return text
 
     def _signals(self) -> Verb[list[Json]]:

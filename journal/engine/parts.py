@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from runjournal.log.base import BlobRef, Event, Json
 from runjournal.log.codec import dumps
 from runjournal.log.shapes import kind_of
 from runjournal.projections.plan import Task
+from runjournal.projections.prompt import Fingerprints
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWalk
 
 from . import failures as f
@@ -20,6 +22,7 @@ from .driver import finished
 from .media import RunMedia
 from .price_list import LIST, PriceList
 from .requests import AskedRequests
+from .resuming import NoPast, Past, ResumeReport, prompt_words
 from .timers import Timers
 
 T = TypeVar("T")
@@ -84,6 +87,7 @@ class RunParts:
         *,
         store_requests: bool = True,
         prices: PriceList = LIST,
+        past: Past | None = None,
     ) -> None:
         self.core = caller.core
         self.core.media = media
@@ -94,6 +98,8 @@ class RunParts:
         self.lent = LentValues()
         self.prices = prices
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
+        self.past = past or NoPast()
+        self.pinned: Fingerprints | None = None  # the prompt that the agent has pinned in this process
         self._read = ReadMessages(self.core)
 
     def priced(self, target: ModelTarget) -> ModelTarget:
@@ -105,6 +111,13 @@ class RunParts:
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""
         return finished(self.core.drive(verb, waits=False))
+
+    def resumed(self) -> ResumeReport | None:
+        """What the owner at work goes on from, its prompt compared with what was pinned here."""
+        told = self.past.report()
+        if told is None or told.prompt != "not compared" or self.pinned is None:
+            return told
+        return replace(told, prompt=prompt_words(self.past.prompt(), self.pinned))
 
     # The context: inside a step what the step has made of it, outside what is committed.
 

@@ -44,9 +44,9 @@ def output_of(usage: Mapping[str, Any] | None) -> int:
 class Request:
     """What one request of a message has cost: `now` by its best snapshot, None as long as no line told any.
 
-    `beside` is what that snapshot says beside counters: tiers, and what is unknown.
-    `told` and `told_model` are what the events of earlier imports say of it; `begun` whether they say anything.
-    `origin` is where its first line stood.
+    `beside` is what that snapshot says beside counters: tiers, and what is unknown. `told`, `told_beside` and
+    `told_model` are what the events of earlier imports say of it; `begun` whether they say anything. `origin` is where
+    its first line stood.
     """
 
     request_id: str
@@ -57,6 +57,7 @@ class Request:
     raw: dict[str, Any] = field(default_factory=dict[str, Any])
     beside: dict[str, Any] = field(default_factory=dict[str, Any])
     told: Counters | None = None
+    told_beside: dict[str, Any] = field(default_factory=dict[str, Any])
     told_model: str = ""
     begun: bool = False
 
@@ -150,7 +151,8 @@ class Group:
         self.part = None
         self.pieces.settle()
         for request in self.requests.values():
-            request.told, request.told_model, request.begun = request.now, request.model, True
+            request.told, request.told_beside = request.now, request.beside
+            request.told_model, request.begun = request.model, True
 
     def events(self) -> Iterator[Event]:
         """Yield the model calls, the message, and the tool calls that the message asked for."""
@@ -182,7 +184,7 @@ class Group:
                 1,
                 name_of(request.model),
                 usage=request.usage() or {},
-                was=request.told,
+                was=None if request.told is None else request.told | request.told_beside,
                 was_model=None if request.model == request.told_model else name_of(request.told_model),
                 provider=PROVIDER,
                 response_id=self.message_id,

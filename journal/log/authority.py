@@ -105,7 +105,8 @@ NEEDS_FACTS: Final = (
 )
 """Types that can't be judged by the head alone, or may wake the run."""
 
-_ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added", "blob.attached"})
+ANYTIME: Final = frozenset({"cost.recorded", "cost.repriced", "note.added", "blob.attached"})
+"""What anybody may say of any run; types of users' own are the same."""
 _NOT_TERMINAL: Final = frozenset(
     {"run.cancel_requested", "approval.resolved", "signal.received", "child.finished", "context.compacted"}
 )
@@ -163,7 +164,7 @@ class Gate:
             _may_begin(self.head, kind, draft.by)
         elif self.epoch:
             _owner_may(self.head, event, status, self.cancel)
-        elif kind in _ANYTIME or kind.startswith("x."):
+        elif kind in ANYTIME or kind.startswith("x."):
             pass
         elif status in UNOWNED or kind in _OVER:
             _may_tell(self.head, draft, status, self.scene)

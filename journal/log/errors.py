@@ -121,6 +121,24 @@ class Purged(NotAllowed):
         self.run_id = run_id
 
 
+class ResumePointUsed(NotAllowed):
+    """A resume that names a resume point came too late: somebody has used the point, or the run has moved since.
+
+    Look again at what the run goes on from (`Journal.resume_report`), and resume that.
+    """
+
+    code = "resume_point_used"
+
+    def __init__(self, run_id: str, point: int, actual: int, what: str) -> None:
+        super().__init__(
+            f"run {run_id}: expected the resume point {actual}, got {point}: {what}; look again at what it goes on "
+            f"from, `runjournal show {run_id}`, and resume that"
+        )
+        self.run_id = run_id
+        self.point = point
+        self.actual = actual
+
+
 class StaleEpoch(AppendRefused):
     """The writer's lease was taken over: a newer owner has a higher epoch. It must stop working on this run."""
 

@@ -146,12 +146,16 @@ class RunRetryScheduled(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class RunRequeued(Event):
-    """The run is free to be claimed again; `error` is the mistake in its code that its owner met, and left it for."""
+    """The run is free to be claimed again; `error` is the mistake in its code that its owner met, and left it for.
+
+    `point` is the resume point that a person has resumed it from: it is used once.
+    """
 
     TYPE: ClassVar[str] = "run.requeued"
     reason: Annotated[str, s.OneOf(REQUEUES)]
     note: str | None = None
     error: Annotated[Obj | None, s.RAISED] = None
+    point: Annotated[int | None, s.Whole(1)] = None
 
 
 @builtin

@@ -8,15 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from runjournal.engine.resuming import ResumeReport
 from runjournal.log import events as e
 from runjournal.log import owner
 from runjournal.log.base import Json, RecordedEvent
 from runjournal.log.errors import CorruptLog, JournalError, Purged, Unfoldable
-from runjournal.log.head import Head
+from runjournal.log.head import TERMINAL, Head
 from runjournal.log.limits import error_search_events_max, last_events, show_rows_max
 from runjournal.logbook import Logbook
 from runjournal.projections.state import RunState
 from runjournal.questions import told
+from runjournal.resumes import of_claim, resume_report
 from runjournal.writing import checkpoints
 
 from .family import Family, family
@@ -44,6 +46,7 @@ class Summary:
     `family` are the runs below it; None where it stands at an earlier event. `newest` is the run that went on from it,
     by retries and restarts; None if there is none. `stands` is the word for how it stands now, as `explain` has it; ""
     where it stands at an earlier event, or can't be folded. `asked` has the args of what it waits for, by id.
+    `resume` is what it would go on from now, or what its living owner has gone on from; None where that is nothing.
     """
 
     head: Head
@@ -61,6 +64,7 @@ class Summary:
     newest: str | None
     stands: str
     asked: dict[str, Json]
+    resume: ResumeReport | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON: the keys of `show -o json`, the findings left out."""
@@ -95,6 +99,7 @@ class Summary:
             "goes_on_from": found.get("base"),
             "went_on_as": self.newest,
             "stands": self.stands or None,
+            "resume": self.resume.as_json() if self.resume else None,
         }
 
 
@@ -131,7 +136,18 @@ def summary(journal: Logbook, run_id: str, at: int | None = None, progress: Prog
         {str(wait["id"]): told(journal, state, wait).get("args") for wait in state.status.waits[:show_rows_max]}
         if state
         else {},
+        _resume(journal, head) if at is None and state is not None else None,
     )
+
+
+def _resume(journal: Logbook, head: Head) -> ResumeReport | None:
+    """Return what a run that hasn't ended would go on from, or what its living owner has gone on from."""
+    if head.status in TERMINAL:
+        return None
+    if head.status == "running" and not owner.gone(head, owner.here(), journal.clock):
+        taken = of_claim(journal, head.run_id, head.epoch)
+        return None if taken is None else taken.report
+    return resume_report(journal, head.run_id)
 
 
 def newest(journal: Logbook, run_id: str, upto: int, count: int) -> list[RecordedEvent]:

@@ -162,7 +162,8 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
         case e.RunQueued():
             return {"link": event.link or "", "scope": event.scope, "again": event.again or [], "base": event.base}
         case e.RunClaimed():
-            how = {"boot": int(event.boot_id.removeprefix("boot ")), "code": event.code_version or ""}
+            resume = {"code": "reopen", "child": "reopen"}.get(event.resume or "", event.resume)
+            how = {"boot": int(event.boot_id.removeprefix("boot ")), "code": event.code_version or "", "resume": resume}
             named = {name: value for name, value in how.items() if value and len(str(value)) < CODE_CHARS}
             return {"epoch": event.epoch} | named
         case e.RunRequeued():
@@ -827,8 +828,13 @@ class Journal:
             self.log.tick("before signal.received")
             raise AppendRefused(str(error)) from error
 
-    def resume(self, run_id: str, recorded: bool = False) -> None:
-        self.log.resume(run_id, recorded=recorded)
+    def point(self, run_id: str) -> int:
+        report = self.log.resume_report(run_id)
+        assert report is not None
+        return report.point
+
+    def resume(self, run_id: str, recorded: bool = False, point: int | None = None) -> None:
+        self.log.resume(run_id, recorded=recorded, point=point)
 
     def abandon(self, run_id: str) -> None:
         self.log.abandon_step(run_id)
