@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 _ASKING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
+class EndAsked:
     """Whether somebody has asked to end, while it is open; a second Ctrl-C ends at once."""
 
     def __enter__(self) -> Self:

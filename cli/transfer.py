@@ -87,11 +87,11 @@ def _follow(app: App, paths: tuple[str, ...]) -> int:
     """Import what is there, and then what comes, until Ctrl-C or SIGTERM."""
     from runjournal.importers.following import grown
 
-    from .stopping import Stop
+    from .stopping import EndAsked
 
     files: dict[str, tuple[FileReport, list[str]]] = {}
     events = 0
-    with app.open(create=True) as journal, Stop() as stop:
+    with app.open(create=True) as journal, EndAsked() as stop:
         for source in grown(paths, stop.asked, import_follow_pause_s):
             found, one = _import(journal, source), _Outcome()
             one.count(found)
