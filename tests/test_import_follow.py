@@ -71,7 +71,7 @@ def test_follow(tmp_path, monkeypatch, number, output):
     """The command imports a file as it grows, says so as it goes, and ends well at Ctrl-C and at SIGTERM."""
     path, waits = tmp_path / "a.jsonl", []
     path.write_text(user("a"))
-    asked, before = stopping.Stop.asked, signal.getsignal(number)
+    asked, before = stopping.EndAsked.asked, signal.getsignal(number)
 
     def fake(self, wait_s):
         if wait_s:
@@ -84,7 +84,7 @@ def test_follow(tmp_path, monkeypatch, number, output):
                 signal.raise_signal(number)
         return asked(self, 0.0)
 
-    monkeypatch.setattr(stopping.Stop, "asked", fake)
+    monkeypatch.setattr(stopping.EndAsked, "asked", fake)
     store = str(tmp_path / "runs.db")
     result = CliRunner().invoke(cli, ["--db", store, "import", "claude-code", str(path), "--follow", "-o", output])
     assert 3 == result.exit_code, result.output
@@ -104,7 +104,7 @@ def test_follow(tmp_path, monkeypatch, number, output):
 
 def test_follow_nothing(tmp_path, monkeypatch):
     """An empty folder is followed, and that none came is no failure."""
-    monkeypatch.setattr(stopping.Stop, "asked", lambda _, wait_s: bool(wait_s))
+    monkeypatch.setattr(stopping.EndAsked, "asked", lambda _, wait_s: bool(wait_s))
     result = CliRunner().invoke(
         cli, ["--db", str(tmp_path / "runs.db"), "import", "claude-code", str(tmp_path), "--follow"]
     )
