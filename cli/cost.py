@@ -28,6 +28,7 @@ _OPEN: Final = {
     "lost": "lost: sent, and its end never heard of",
     "unmeasured": "told no tokens",
     "unpriced": "without a price",
+    "listed": "at list prices: it was recorded elsewhere, and nobody here knows what was billed",
 }
 """Why the money of a request isn't known, by its status."""
 _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
@@ -126,6 +127,8 @@ def _unknown(total: Spending) -> Iterator[str]:
     for status, what in _OPEN.items():
         if count := total.statuses.get(status, 0):
             yield f"{plural(count, 'call')} {what}"
+    if total.copies:
+        yield f"{plural(total.copies, 'call')} more: copies of calls in another session's record, counted once"
 
 
 def _csv(found: CostReport) -> Iterator[str]:
@@ -136,13 +139,14 @@ def _csv(found: CostReport) -> Iterator[str]:
     currencies = sorted(found.total.money)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([found.by, "calls", *statuses, *_TOKENS, "untold", *currencies, "open"])
+    writer.writerow([found.by, "calls", *statuses, *_TOKENS, "untold", *currencies, "open", "copies"])
     for row in found.rows:
         writer.writerow(
             [
                 line(row.key), row.calls, *(row.statuses.get(name, 0) for name in statuses),
                 *(row.tokens[name] for name in _TOKENS), row.untold,
                 *(format(row.money.get(name, Decimal(0)), "f") for name in currencies), row.open,
+                row.copies,
             ]
         )  # fmt: skip
     yield from out.getvalue().splitlines()

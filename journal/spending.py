@@ -6,6 +6,7 @@ aren't known is a lower bound, and says of how many; unknown is never zero.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -20,6 +21,7 @@ from runjournal.log.head import Head
 from runjournal.log.limits import cost_minutes_cached_max
 from runjournal.log.store import Bill, Store, all_heads
 from runjournal.projections.bills import COUNTERS, OPEN_STATUSES
+from runjournal.projections.copies import joined, of_bill
 from runjournal.projections.costs import MONEY
 from runjournal.projections.state import RunState
 
@@ -38,7 +40,8 @@ class Spending:
     `calls` counts requests to providers, `statuses` how many there are of each status (see `runjournal.log.store.Bill`,
     and `in_flight`). `tokens` are {input, output, cache_read, cache_write, reasoning}, of those that told any;
     `untold` counts the requests that didn't tell all four of them. `money` is {currency: amount}, exact; `open`
-    counts the requests whose money isn't known.
+    counts the requests whose money isn't known. `copies` counts the imported requests that are copies of one in another
+    session's record, which counts them: they are in none of the sums.
     """
 
     key: str
@@ -48,6 +51,7 @@ class Spending:
     untold: int = 0
     money: dict[str, Decimal] = field(default_factory=dict[str, Decimal])
     open: int = 0
+    copies: int = 0
 
     def add(self, bill: Bill) -> None:
         """Add one row."""
@@ -73,7 +77,7 @@ class Spending:
         money = {currency: format(amount, "f") for currency, amount in sorted(self.money.items())}
         return {
             "key": self.key, "calls": self.calls, "statuses": dict(sorted(self.statuses.items())), **self.tokens,
-            "untold": self.untold, "money": money, "open": self.open,
+            "untold": self.untold, "money": money, "open": self.open, "copies": self.copies,
         }  # fmt: skip
 
 
@@ -112,16 +116,48 @@ class Ledger:
         key = _keys(heads, by, zone)
         groups: dict[str, Spending] = {}
         total = Spending("total")
-        for bill in self._bills(self._chosen(run_ids, heads, key)):
+        copies = self._copies()
+        for row in self._bills(self._chosen(run_ids, heads, key)):
+            bill = row
+            if copies and row.origin is not None and row[:2] in copies:
+                bill = copies[row[:2]] or row
             if (first is not None and bill.at < first) or (last is not None and bill.at >= last):
                 continue
             name = key(bill.run_id, bill)
             group = groups.get(name)
             if group is None:
                 group = groups[name] = Spending(name)
+            if copies.get(row[:2], row) is None:
+                group.copies += 1
+                total.copies += 1
+                continue
             group.add(bill)
             total.add(bill)
         return CostReport(by, _sorted(groups.values(), by), total)
+
+    def _copies(self) -> dict[tuple[str, ...], Bill | None]:
+        """Return what stands for imported calls that have copies, by run and call.
+
+        The earliest has the row that told the most; for its copies stands None.
+        """
+        imported = [row[0] for row in self._store.index_rows("imports")]
+        seen = Counter((row.provider, row.response_id) for row in self._recorded(imported))
+        found: dict[tuple[str, ...], Bill | None] = {}
+        again = [row for row in self._recorded(imported) if seen[row.provider, row.response_id] > 1]
+        rows = {row[:2]: row for row in again}
+        for each in joined(map(of_bill, again)):
+            if each.copies:
+                alike = [rows[call.run_id, call.call_id] for call in (each.first, *each.copies)]
+                first, most = alike[0], max(alike, key=_weight)
+                found.update(dict.fromkeys((row[:2] for row in alike[1:]), None))
+                found[first[:2]] = most._replace(**{name: getattr(first, name) for name in _PLACED})
+        return found
+
+    def _recorded(self, imported: Iterable[str]) -> Iterator[Bill]:
+        for run_id in imported:
+            for row in map(Bill._make, self._store.index_rows("bills", run_id)):
+                if row.origin is not None and row.response_id is not None:
+                    yield row
 
     def _chosen(self, run_ids: Sequence[str], heads: Mapping[str, Head], key: _Key) -> list[str] | None:
         """Return the runs to add up: those that are named, or the whole lines or trees of them; None is all."""
@@ -150,6 +186,15 @@ class Ledger:
         for head in heads:
             if head is not None and head.status in _GOING:
                 yield from in_flight(self._fold(head.run_id))
+
+
+_PLACED: Final = ("run_id", "call_id", "attempt", "seq", "at", "step", "origin")
+"""What of a call is that of its earliest copy, whichever of them told the most."""
+
+
+def _weight(bill: Bill) -> tuple[int, int]:
+    told = [bill.output or 0, bill.input or 0, bill.cache_read or 0, bill.cache_write or 0]
+    return told[0], sum(told)
 
 
 _GOING: Final = ("running", "waiting", "queued", "scheduled_retry")

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
 from runjournal.log.store import Bill
@@ -45,6 +47,7 @@ def of_end(record: RecordedEvent, event: _Ended, call: Call | None) -> Bill:
         status_of(event),
         response_id=event.response_id if isinstance(event, e.ModelCompleted | e.ModelFailed) else None,
         request_id=event.request_id if isinstance(event, e.ModelCompleted | e.ModelFailed) else None,
+        origin=_origin(event),
         **_counters(event.usage),
         **_money(event.cost or (_price(event) if "amount" in _price(event) else None)),
     )
@@ -65,6 +68,7 @@ def of_recounted(record: RecordedEvent, event: e.ModelRecounted) -> Bill:
         status_of(event),
         response_id=event.response_id,
         request_id=event.request_id,
+        origin=_origin(event),
         **_counters(event.usage),
         **_money(event.price if "amount" in _price(event) else None),
     )
@@ -138,7 +142,9 @@ def status_of(event: _Ended | e.ModelRecounted) -> str:
             return "free"
         return "reported" if cost["source"] == "reported" else "priced"
     if (amount := _price(event).get("amount")) is not None:
-        return "priced" if Decimal(amount) else "free"
+        if not Decimal(amount):
+            return "free"
+        return "listed" if _price(event).get("source") == "list" else "priced"
     if event.usage is not None:
         if "unmeasured" in event.usage:
             return "unmeasured"
@@ -157,6 +163,11 @@ def _counters(usage: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     read = [usage[name] for name in ("input", UNSPLIT) if name in usage]
     return {name: usage.get(name) for name in COUNTERS} | {"input": sum(read) if read else None}
+
+
+def _origin(event: _Ended | e.ModelRecounted) -> str | None:
+    found = event.origin if isinstance(event, e.ModelCompleted | e.ModelRecounted) else None
+    return None if found is None else orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _price(event: _Ended | e.ModelRecounted) -> Mapping[str, Any]:

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import orjson
+
 from runjournal.log import events as e
 from runjournal.log.base import RecordedEvent
+from runjournal.log.store import Bill
 
 _COUNTERS: Final = ("input", "output", "cache_read", "cache_write")
 
@@ -96,6 +99,25 @@ def imported_calls(records: Iterable[RecordedEvent]) -> list[ImportedCall]:
                 request_id=event.request_id or call.request_id,
             )
     return list(found.values())
+
+
+def of_bill(bill: Bill) -> ImportedCall:
+    """Return the imported call that a row of the ledger is about."""
+    origin: dict[str, Any] = orjson.loads(bill.origin or "{}")
+    told = (bill.input, bill.output, bill.cache_read, bill.cache_write)
+    return ImportedCall(
+        bill.run_id,
+        bill.call_id,
+        bill.at,
+        bill.provider or "",
+        bill.name,
+        bill.response_id,
+        bill.request_id,
+        origin.get("session_id"),
+        origin.get("uuid"),
+        origin.get("sidechain", False),
+        None if all(each is None for each in told) else tuple(each or 0 for each in told),
+    )
 
 
 def _counters(usage: Mapping[str, Any] | None) -> tuple[int, ...] | None:

@@ -1,6 +1,7 @@
 """Which imported model calls are copies: made pairs of sessions, in both orders, and any calls in any order."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -78,6 +79,11 @@ def test_made_pairs(tmp_path, name, backwards):
             assert None is import_claude_code(journal, source).error
         found = [call for head in journal.runs() for call in imported_calls(journal.events(head.run_id))]
         rows = joined(found)
+        for by in ("run", "model", "day"):
+            total = journal.costs(by=by).total
+            assert (calls, copies, 5 * calls) == (total.calls, total.copies, total.tokens["output"])
+        by_run = {run.key: run.calls for run in journal.costs().rows if run.calls}
+        assert by_run == Counter(row.first.run_id for row in rows)
     assert (calls, copies) == (len(rows), sum(len(row.copies) for row in rows))
     assert sum(row.counters[1] for row in rows if row.counters) == 5 * calls
     if name == "resumed":

@@ -68,7 +68,7 @@ PUBLIC = {
     "model.completed": "call_id attempt usage cost response_id finish_reason request_id response_model first_token_at "
     "price origin",
     "model.recounted": "call_id attempt model usage was was_model provider response_id finish_reason request_id "
-    "price was_price",
+    "price was_price origin",
     "model.failed": "call_id attempt transient again cut retry_at usage cost response_id request_id "
     "response_model first_token_at price",
     "tool.started": "call_id tool policy read_only on_unknown attempt provider_call_id key_expires_at timeout_s "

@@ -190,6 +190,7 @@ class Group:
                 response_id=self.message_id,
                 finish_reason=reason,
                 request_id=request_id,
+                origin=request.origin or None,
             )
 
     def _message(self, part: Part) -> Event:

@@ -74,6 +74,7 @@ class ModelRecounted(Event):
     request_id: str | None = None
     price: Price | None = None
     was_price: Price | None = None
+    origin: Annotated[Obj | None, s.ORIGIN] = None
 
 
 @builtin

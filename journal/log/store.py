@@ -65,10 +65,11 @@ class Bill(NamedTuple):
     `kind` says which: `model`, `tool` or `cost`; `name` is the model, the tool, or who said it. One attempt of a call
     is one row; money beside the calls has no `call_id`, and its seq as `attempt`. `seq` is the event that tells what is
     known, `at` its time (UTC text), `step` the step that asked. `status`: `reported` (somebody who knows has said the
-    amount), `priced` (worked out from rates), `free`, `unpriced` (tokens without a price), `unmeasured` (no tokens
-    told), `lost` (sent, and nobody will ever say what it cost). A counter of tokens that wasn't told is None, which is
-    never zero. `amount` is decimal text. `calls` is how many requests the row stands for: 1, 0 for money beside the
-    calls, and more for what is left of a purged run.
+    amount), `priced` (worked out from rates), `listed` (the same, of what was recorded elsewhere: nobody here knows
+    what was billed), `free`, `unpriced` (tokens without a price), `unmeasured` (no tokens told), `lost` (sent, and
+    nobody will ever say what it cost). A counter of tokens that wasn't told is None, which is never zero. `amount` is
+    decimal text. `origin` is JSON: where an imported call was recorded. `calls` is how many requests the row stands
+    for: 1, 0 for money beside the calls, and more for what is left of a purged run.
     """
 
     run_id: str
@@ -91,6 +92,7 @@ class Bill(NamedTuple):
     pricing: str | None = None
     response_id: str | None = None
     request_id: str | None = None
+    origin: str | None = None
     calls: int = 1
 
 

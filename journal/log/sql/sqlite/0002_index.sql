@@ -70,6 +70,7 @@ CREATE TABLE bills (
     pricing TEXT,
     response_id TEXT,
     request_id TEXT,
+    origin TEXT,
     calls INTEGER NOT NULL,
     PRIMARY KEY (run_id, call_id, attempt)
 ) STRICT, WITHOUT ROWID;
