@@ -13,6 +13,7 @@ from runjournal.projections.prompt import Fingerprints
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWalk
 
 from . import failures as f
+from .brief import Past, brief_text
 from .calls import Caller
 from .children import ChildCalls, Nursery
 from .commands import Verb
@@ -20,7 +21,7 @@ from .core import Core
 from .driver import finished
 from .media import RunMedia
 from .requests import AskedRequests
-from .resuming import NoPast, Past, ResumeReport, prompt_words
+from .resuming import ResumeReport, prompt_words
 from .timers import Timers
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class RunParts:
         nursery: Nursery,
         *,
         store_requests: bool = True,
-        past: Past | None = None,
+        past: Past,
     ) -> None:
         self.core = caller.core
         self.core.media = media
@@ -94,7 +95,7 @@ class RunParts:
         self.timers = Timers(caller)
         self.lent = LentValues()
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
-        self.past = past or NoPast()
+        self.past = past
         self.pinned: Fingerprints | None = None  # the prompt that the agent has pinned in this process
         self._read = ReadMessages(self.core)
 
@@ -108,6 +109,10 @@ class RunParts:
         if told is None or told.prompt != "not compared" or self.pinned is None:
             return told
         return replace(told, prompt=prompt_words(self.past.prompt(), self.pinned))
+
+    def brief(self) -> str:
+        """Where the plan stands, as text for a model."""
+        return brief_text(self.tasks(), self.past.basis(self.core.state))
 
     # The context: inside a step what the step has made of it, outside what is committed.
 
