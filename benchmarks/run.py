@@ -46,6 +46,7 @@ GOALS = {
     "audit_peak_mb": ("<=", 150),
     "export_peak_mb": ("<=", 150),
     "import_peak_mb": ("<=", 150),
+    "import_ratio": ("<=", 6.0),
     "help_ratio": ("<=", 1.6),
     "step_commits": ("<=", 6),
     "group_commit_ratio": (">=", 6.0),
@@ -83,6 +84,7 @@ def figures(folder: Path, pairs: int, *, quick: bool) -> dict[str, Any]:
     found["audit_peak_mb"] = sizes.peak_mb(folder / "long.db", "audit", "r")
     found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")
     found["import_peak_mb"] = sizes.peak_mb(folder / "in.db", "import", "claude-code", str(sizes.transcript(folder)))
+    found["import_ratio"] = sizes.import_ratio(folder, pairs)
     found["help_ratio"] = sizes.help_ratio(pairs)
     found |= groups.many_agents(quick=quick)
     found["append_group_vs_bare_batch"] = groups.append_group_vs_bare_batch(folder, pairs)

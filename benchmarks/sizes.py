@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from measure import Pairs, interleaved, spread
@@ -79,6 +80,62 @@ def transcript(folder: Path, calls: int = 20_000) -> Path:
                 message = {"id": f"m{number}", "role": role, "content": [block]}
                 file.write(json.dumps({"type": role, "uuid": f"{role}{number}", "message": message}) + "\n")
     return path
+
+
+def session(folder: Path, turns: int = 1_500) -> Path:
+    """A transcript as Claude Code writes it: per turn a text, a call, and its result of 1.5 kB, a line each."""
+    path = folder / "0f0f0f0f-1111-4222-8333-444444444444.jsonl"
+    usage = {
+        "input_tokens": 4,
+        "cache_creation_input_tokens": 900,
+        "cache_read_input_tokens": 9000,
+        "output_tokens": 40,
+    }
+    common = {"isSidechain": False, "cwd": "/home/ada/books", "sessionId": path.stem, "version": "2.0.26"}
+    with path.open("w", encoding="utf-8") as file:
+        for turn in range(turns):
+            head = {"model": "claude-sonnet-4-5", "id": f"msg_{turn}", "role": "assistant", "usage": usage}
+            use = {
+                "type": "tool_use",
+                "id": f"toolu_{turn}",
+                "name": "Bash",
+                "input": {"command": "grep -rn total src"},
+            }
+            told = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": "src/sum.py: total = 0\n" * 70}
+            for place, (role, message) in enumerate(
+                (
+                    (
+                        "assistant",
+                        head | {"content": [{"type": "text", "text": "I look where the total is made. " * 5}]},
+                    ),
+                    ("assistant", head | {"content": [use]}),
+                    ("user", {"role": "user", "content": [told]}),
+                )
+            ):
+                own = {"uuid": f"{turn}-{place}", "timestamp": "2026-10-24T20:50:22.786Z", "requestId": f"req_{turn}"}
+                record = {"type": role, "message": message} | common | own
+                file.write(json.dumps(record, separators=(",", ":")) + "\n")
+    return path
+
+
+def import_ratio(folder: Path, pairs: int) -> dict[str, float]:
+    """CPU seconds of an import of a transcript / of `json.loads` of its lines, one after the other."""
+    from runjournal.importers.claude_code import Source
+    from runjournal.importers.transfer import import_claude_code
+
+    path = session(folder)
+    lines = path.read_bytes().splitlines()
+    ratios: list[float] = []
+    for number in range(pairs + 1):  # the first warms up
+        with Journal.open(folder / f"import-{number}.db") as journal:
+            begun = time.process_time()
+            import_claude_code(journal, Source(str(path)))
+            ours = time.process_time() - begun
+        begun = time.process_time()
+        for line in lines:
+            json.loads(line)
+        ratios.append(ours / (time.process_time() - begun))
+    return spread(ratios[1:])
 
 
 def help_ratio(pairs: int = 15) -> dict[str, float]:

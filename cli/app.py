@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
@@ -32,6 +29,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Look": {
         "ls": ("ls:ls", "List the runs, newest first."),
+        "cost": ("cost:cost", "Say what runs have cost, by run, line, tree, model, tool, step or day."),
         "show": ("show:show", "Show a run: where it stands, what it was doing, what it cost."),
         "blob": ("attached:blob", "List the bytes that a run refers to (screenshots, PDFs), or write them out."),
         "replay": ("replay:replay", "Show the state of a run as it was after one of its events."),
@@ -76,15 +74,19 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 
 
-@dataclass(slots=True)
 class App:
     """The options that every command has. `source`: what has named the store, an option or a variable."""
 
-    db: str = "runjournal.db"
-    output: str = "table"
-    color: bool | None = None
-    pager: bool = True
-    source: str = "the default"
+    def __init__(
+        self,
+        db: str = "runjournal.db",
+        output: str = "table",
+        *,
+        color: bool | None = None,
+        pager: bool = True,
+        source: str = "the default",
+    ) -> None:
+        self.db, self.output, self.color, self.pager, self.source = db, output, color, pager, source
 
     @property
     def plain(self) -> bool:
@@ -131,6 +133,8 @@ class App:
     @property
     def _unwritable(self) -> str | None:
         """Return the file of a store that can be read, and that can't be written, or nothing beside it."""
+        from pathlib import Path
+
         path = self.path
         if path is None or not os.access(path, os.R_OK) or not Path(path).is_file():
             return None
@@ -172,6 +176,8 @@ class App:
         """Return a command as it must be typed to reach this store: with its --db, if the command line had one."""
         if self.source != "--db" or not command.startswith("runjournal ") or " --db " in command:
             return command
+        import shlex
+
         return f"runjournal --db {shlex.quote(self.db)} {command.removeprefix('runjournal ')}"
 
     def say(self, text: str) -> None:
@@ -218,7 +224,7 @@ def _set(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     return callback
 
 
-def _shared(*, root: bool) -> list[click.Parameter]:
+def _shared(*, root: bool, outputs: Sequence[str] = OUTPUTS) -> list[click.Parameter]:
     """Add the shared options. Only the group's read the environment: what stands in the command line beats it."""
 
     def option(*names: str, field: str, env: str, **more: Any) -> click.Option:
@@ -230,7 +236,7 @@ def _shared(*, root: bool) -> list[click.Parameter]:
     return [
         option("--db", field="db", env="RUNJOURNAL_DB", metavar="PATH", help="The store.  [default: ./runjournal.db]"),
         option(
-            "-o", "--output", field="output", env="RUNJOURNAL_OUTPUT", type=click.Choice(OUTPUTS),
+            "-o", "--output", field="output", env="RUNJOURNAL_OUTPUT", type=click.Choice(outputs),
             help="table for people, JSON for programs.  [default: table]",
         ),
         option(
@@ -276,10 +282,12 @@ class _Helpful:
 class Command(_Helpful, click.Command):
     """A command with the shared options, and help that begins with examples."""
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **more: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: Sequence[tuple[str, str]] = (), outputs: Sequence[str] = OUTPUTS, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self.examples = examples
-        self.params += _shared(root=False)
+        self.params += _shared(root=False, outputs=outputs)
 
 
 class CommandGroup(_Helpful, click.Group):

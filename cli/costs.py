@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from .formats import amount, money, plural
+from .formats import amount, at_least, money, plural
 from .output import Column, styled, table
 from .safe import line
 
@@ -19,8 +19,6 @@ _COLUMNS: Final = (
     Column("MODEL", flex=True),
     *(Column(name, right=True) for name in ("CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "TOTAL")),
 )
-_UNPRICED: Final = "<synthetic>"
-"""The model of messages that Claude Code has made up itself: they cost nothing."""
 
 
 def cost_rows(state: RunState, indent: str) -> Iterator[str]:
@@ -31,14 +29,19 @@ def cost_rows(state: RunState, indent: str) -> Iterator[str]:
         rows[model] = [calls, *(told[name] for name in _TOKENS)]
     if rows:
         rows["TOTAL"] = [sum(column) for column in zip(*rows.values(), strict=True)]
-    shown = ((model, *(amount(number) for number in (*row, sum(row[1:])))) for model, row in rows.items())
+    unknown = {model: state.costs.unknown(None if model == "TOTAL" else model) > 0 for model in rows}
+    shown = (
+        (model, *(amount(number) for number in row), at_least(amount(sum(row[1:])), unknown[model]))
+        for model, row in rows.items()
+    )
     yield from table(_COLUMNS, shown, indent)
 
 
 def cost_notes(state: RunState) -> Iterator[str]:
     """Money by its source, and what isn't known."""
+    unpriced = state.costs.unpriced()
     told = [
-        f"{money(value)} {line(currency)} {line(source)}"
+        f"{at_least(money(value), unpriced > 0)} {line(currency)} {line(source)}"
         for currency, sources in sorted(state.costs.money.items())
         for source, value in sorted(sources.items())
     ]
@@ -46,8 +49,9 @@ def cost_notes(state: RunState) -> Iterator[str]:
         yield ", ".join(told)
     if untold := state.costs.count("without_usage"):
         yield styled(f"{plural(untold, 'call')} told no usage", "warn")
-    lines = {model: found for model, found in state.costs.lines.items() if model != _UNPRICED}
-    if unpriced := sum(found["unpriced"] for outcomes in lines.values() for found in outcomes.values()):
+    if partial := state.costs.count("partial"):
+        yield styled(f"{plural(partial, 'call')} told a part of the usage only", "warn")
+    if unpriced:
         yield styled(f"{plural(unpriced, 'call')} without a price", "dim")
 
 

@@ -7,7 +7,6 @@ import errno
 import functools
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, Final
@@ -87,6 +86,8 @@ def told(error: BaseException, *, as_json: bool) -> int:
     """Say on stderr what went wrong; return its exit code."""
     code, name, text = _explain(error)
     if os.environ.get("RUNJOURNAL_DEBUG", "") not in ("", "0"):
+        import traceback
+
         click.echo(line_by_line("".join(traceback.format_exception(error))), err=True)
     _tell(name, text, as_json=as_json)
     return code

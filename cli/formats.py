@@ -55,6 +55,11 @@ def amount(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
+def at_least(text: str, least: bool) -> str:  # noqa: FBT001 - one thing to say, and whether it is so
+    """Return the text of a sum; behind `>=`, if parts of it are unknown."""
+    return f">= {text}" if least else text
+
+
 def size(number: int) -> str:
     """A number of bytes as people say it: `999 bytes`, `34 KB`, `1.2 MB`."""
     if number < 1e3:  # noqa: PLR2004 - what the prefixes say

@@ -14,7 +14,7 @@ from runjournal.log.limits import ls_table_rows, whole_ids_columns_min
 
 from . import exits
 from .app import App, command, pass_app
-from .formats import amount, money, plural, when
+from .formats import amount, at_least, money, plural, when
 from .output import STATUS_STYLES, Cell, Column, records, terminal_width
 from .safe import line
 
@@ -149,14 +149,19 @@ def _short(journal: Logbook) -> Callable[[Head], str]:
 
 def _row(item: _Listed, name: str) -> tuple[object, ...]:
     head, seen, stopped, word = item
-    spent = " ".join(f"{money(value, 4)} {line(currency)}" for currency, value in seen.cost.items()) if seen else "?"
+    spent = "?"
+    if seen:
+        costs = seen.cost.items()
+        spent = " ".join(
+            f"{at_least(money(value, 4), seen.unpriced > 0)} {line(currency)}" for currency, value in costs
+        )
     return (
         Cell(name, "title"),
         Cell(stopped or _status(head, word), "bad" if stopped else STATUS_STYLES.get(head.status, "")),
         head.kind,
         line(head.title or "", 60),
         amount(head.head_seq),
-        amount(seen.tokens) if seen else "?",
+        at_least(amount(seen.tokens), seen.unknown > 0) if seen else "?",
         spent,
         Cell(amount(seen.in_flight), "warn" if seen.in_flight else "dim") if seen else "?",
         when(head.updated_at),

@@ -7,7 +7,6 @@ output is JSON. Characters that steer a terminal, reorder text or can't be seen 
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final
 
@@ -65,6 +64,8 @@ def block(value: str, indent: str = "") -> str:
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
     """JSON that reads as what it is and shows no such character; parsed, it is the value."""
+    import json  # half of the commands need none
+
     return escape_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
 
 
@@ -87,4 +88,5 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _json_escape(match: re.Match[str]) -> str:
-    return json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f"
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from runjournal.log.limits import import_told_lines_max
+from runjournal.log.limits import import_follow_pause_s, import_told_lines_max
 
 from . import exits
 from .app import App, command, group, pass_app
@@ -18,7 +18,7 @@ from .formats import amount, plural
 from .output import Column, emit, records
 from .progress import Report, progress
 from .refs import HELP
-from .safe import escape_json, line
+from .safe import dumps, escape_json, line
 
 if TYPE_CHECKING:
     from runjournal.importers.claude_files import Source
@@ -52,14 +52,18 @@ def import_() -> None:
     examples=[
         ("runjournal import claude-code ~/.claude/projects", "all sessions and their sub-agents"),
         ("runjournal import claude-code session.jsonl -o json", "one file, for a script"),
+        ("runjournal import claude-code ~/.claude/projects --follow", "all of them, and what is written from now on"),
     ],
     epilog="Exit codes: 0 ok, also with a torn last line, which is read again once the file has grown; 3 lines were "
     "quarantined; 1 nothing came in, or a file was left alone.",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="FILE|FOLDER...")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @pass_app
-def claude_code(app: App, paths: tuple[str, ...]) -> int:
-    """Import transcripts of Claude Code, one transaction a file."""
+def claude_code(app: App, paths: tuple[str, ...], *, follow: bool) -> int:
+    """Import transcripts of Claude Code, one transaction a file; with --follow, JSON output is one object a line."""
+    if follow:
+        return _follow(app, paths)
     from runjournal.importers.claude_code import discover, holds_records
     from runjournal.logbook import Logbook
 
@@ -77,6 +81,43 @@ def claude_code(app: App, paths: tuple[str, ...]) -> int:
         app.say("no *.jsonl files there; a session's transcript lies in ~/.claude/projects/<project>/")
     outcome.tell(app, shown)
     return outcome.code()
+
+
+def _follow(app: App, paths: tuple[str, ...]) -> int:
+    """Import what is there, and then what comes, until Ctrl-C or SIGTERM."""
+    from runjournal.importers.following import grown
+
+    from .stopping import EndAsked
+
+    files: dict[str, tuple[FileReport, list[str]]] = {}
+    events = 0
+    with app.open(create=True) as journal, EndAsked() as stop:
+        for source in grown(paths, stop.asked, import_follow_pause_s):
+            found, one = _import(journal, source), _Outcome()
+            one.count(found)
+            events += one.events
+            said = files[source.path][1] if source.path in files else []
+            files[source.path] = found, one.told
+            for row in _reported(found, _untold, 0, 0):
+                if not app.plain:
+                    click.echo(dumps(row))
+                elif row["events_added"]:
+                    added = plural(row["events_added"], "event")
+                    click.echo(f"{line(row['run_id'])}  {added} added from {line(_at_home(row['path']))}")
+            for text in one.told:
+                if text not in said:
+                    app.say(text)
+        outcome = _Outcome()
+        for found, _ in files.values():
+            outcome.count(found)
+        outcome.events, outcome.told = events, []
+        shown = _shown_by(journal, outcome) if outcome.runs else ""
+    outcome.tell(app, shown)
+    return outcome.code() if outcome.runs or outcome.failed else exits.OK
+
+
+def _untold(*_: object) -> None:
+    """What follows has no end to be told of."""
 
 
 def _shown_by(journal: Logbook, outcome: _Outcome) -> str:

@@ -6,7 +6,7 @@ Everything public is here; it is loaded when it is first used. Its names are in 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import os
 from typing import Any
 
 if __name__ != "runjournal":
@@ -15,7 +15,8 @@ if __name__ != "runjournal":
 
 def _homes() -> dict[str, str]:
     """{name: the module that has it}, sorted, from the lines `from <module> import <name> as <name>` of the stub."""
-    stub = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
+    path = f"{__path__[0]}{os.sep}__init__.pyi"
+    stub = __spec__.loader.get_data(path).decode()  # from wherever the package is loaded: a folder, an archive
     words = [line.split() for line in stub.splitlines() if line.startswith("from ")]
     return dict(sorted((name, module) for _, module, _, name, *_ in words))
 

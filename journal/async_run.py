@@ -55,7 +55,7 @@ class AsyncDriver:
     floor meanwhile, and no cancel comes between. Without, they are made at once.
     """
 
-    awaits = True
+    awaits, working = True, False  # whether a task is at work or waits for something of its own isn't known
     cancellation = asyncio.CancelledError
     lock = nullcontext()  # one task runs at a time
 

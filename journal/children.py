@@ -1,15 +1,15 @@
 """Runs that other runs have begun: how the line of one stands, what it has spent, and which agent it is the work of.
 
-The rules of children: engine.md K1 to K12. The engine asks here; nothing is written, but for the cancel that goes down.
+The rules of children: engine.md K1 to K13. The engine asks here; nothing is written, but for the retry of a child that
+was taken down.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from decimal import Decimal
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from runjournal.engine.children import ChildStanding
 from runjournal.engine.failures import RunNotDue
@@ -33,7 +33,8 @@ from runjournal.writing import folding
 
 from . import naming
 from .agent_code import found_here, path_here
-from .family import below
+from .family import below_line
+from .linking import go_on
 from .logbook import Logbook
 from .questions import told
 
@@ -47,9 +48,6 @@ def run_beside(run: Callable[[Any, str], Any], agent: Any, run_id: str) -> None:
         run(agent, run_id)
     finally:
         TOOL_CONTEXT.reset(outer)
-
-
-CANCELLED_ABOVE: Final = "the run that has begun it was cancelled"
 
 
 class JournalNursery:
@@ -87,7 +85,18 @@ class JournalNursery:
         record = next(self.log.events(head.run_id, types=_ENDS))
         end = record.event if isinstance(record.event, e.RunCompleted | e.RunFailed | e.RunCancelled) else None
         found = end or e.RunCancelled(f"run {head.run_id} was purged")
-        return ChildStanding(head.run_id, found, ready=False, spent=spent_by(self.log, head.run_id) if spent else None)
+        above = taken_down_by(self.log, head.run_id) if head.status == "cancelled" else None
+        used = spent_by(self.log, head.run_id) if spent else None
+        return ChildStanding(head.run_id, found, ready=False, spent=used, above=above)
+
+    def take_up(self, run_id: str) -> bool:
+        """Retry a child that was cancelled; return whether its line has gone on. One that was erased can't."""
+        try:
+            go_on(self.log, "retry", run_id, None, ())
+        except AppendRefused:  # maybe somebody was faster
+            last = newest(self.log, run_id)
+            return last is not None and last.run_id != run_id
+        return True
 
     def path_of(self, agent: Callable[..., Any]) -> str | None:
         """Return module:name of an agent, None for one that isn't found by that, as a lambda."""
@@ -121,6 +130,13 @@ def newest(log: Logbook, run_id: str) -> Head | None:
         return head
     later = log.store.newest(run_id)
     return (log.store.head(later) if later is not None else None) or head
+
+
+def taken_down_by(log: Logbook, run_id: str) -> str | None:
+    """Return the run whose cancel alone took down a run that was cancelled; None if somebody has cancelled it."""
+    asked = [record.event for record in log.events(run_id, types=("run.cancel_requested",))]
+    above = [event.above if isinstance(event, e.RunCancelRequested) else None for event in asked]
+    return above[-1] if all(above) and above else None
 
 
 def ready(log: Logbook, head: Head, *, code: bool = True, depth: int = children_depth_max) -> bool:
@@ -179,6 +195,14 @@ def leaves(log: Logbook, state: RunState, depth: int = children_depth_max) -> It
             yield from leaves(log, log.fold(RunState, head.run_id, at=head.head_seq), depth - 1)
 
 
+def failed_below(log: Logbook, state: RunState) -> tuple[str, ...]:
+    """Return the children of whose failure a run was told since a step was last complete, and that stand so still."""
+    ended = [run_id for run_id, each in state.children.known.items() if each.ended_seq > state.steps.last_done]
+    heads = [head for run_id in ended if (head := newest(log, run_id)) is not None]
+    down = [head.run_id for head in heads if head.status in ("failed", "cancelled")]
+    return tuple(run_id for run_id in down if taken_down_by(log, run_id) is None)
+
+
 def waits_told(log: Logbook, state: RunState, db: str) -> tuple[list[dict[str, Any]], list[Awaited]]:
     """Return what a run waits for, {kind, id, action, …}, with the id of the run below it that asks; and in words."""
     waits, found = list[dict[str, Any]](), list[Awaited]()
@@ -233,43 +257,12 @@ def resumed(log: Logbook, state: RunState, *, code: str | None, only_new: bool) 
     return "code"
 
 
-def cancel_family(log: Logbook, run_id: str, reason: str, mode: str, cancel: Callable[[str, str, str], None]) -> None:
-    """Cancel a run and its children: first it is requested, then they are cancelled, then the run ends.
-
-    So whoever claims it meanwhile cancels them, too, and none is left behind (engine.md K7). `cancel` cancels one run.
-    """
-    if unended(log, run_id):
-        log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
-        cancel_below(log, run_id, reason, mode, cancel)
-    cancel(run_id, reason, mode)
-
-
-def cancel_below(log: Logbook, run_id: str, reason: str, mode: str, cancel: Callable[[str, str, str], None]) -> None:
-    """Cancel the children of a run that haven't ended: one that ends meanwhile stays as it has ended."""
-    for head in unended(log, run_id):
-        with suppress(AppendRefused):
-            cancel_family(log, head.run_id, reason, mode, cancel)
-
-
-def unended(log: Logbook, run_id: str) -> list[Head]:
-    """Return the children of a run's line up to it that haven't ended, each as the newest run of its own line."""
-    found: dict[str, Head] = {}
-    for member in naming.members(log.store, run_id):
-        for head in log.runs(parent=member):
-            last = newest(log, head.scope) or head
-            if last.status not in TERMINAL and not last.unowned:
-                found[last.run_id] = last
-    return list(found.values())
-
-
 # What children cost.
 
 
 def spent_by(log: Logbook, run_id: str) -> dict[str, Any]:
     """Return what a line of runs up to one of them has spent, with all below it, each run once: {usd, tokens}."""
-    runs = dict.fromkeys(naming.members(log.store, run_id))
-    for member in list(runs):
-        runs |= dict.fromkeys(head.run_id for head in below(log, member))
+    runs = dict.fromkeys([*naming.members(log.store, run_id), *(head.run_id for head in below_line(log, run_id))])
     usd, tokens = "0", 0
     for each in runs:
         costs: Costs = folding.load(log.store, log.store, each, log.head(each).head_seq)[0].costs

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from runjournal.log.head import Head
 
 from .logbook import Logbook
+from .naming import members
 
 
 def below(log: Logbook, run_id: str) -> Iterator[Head]:
@@ -19,3 +20,9 @@ def below(log: Logbook, run_id: str) -> Iterator[Head]:
                 seen.add(head.run_id)
                 parents.append(head.run_id)
                 yield head
+
+
+def below_line(log: Logbook, run_id: str) -> Iterator[Head]:
+    """Yield the runs below a run and below those of its line before it, whose children are its own, each once."""
+    found = {head.run_id: head for member in members(log.store, run_id) for head in below(log, member)}
+    yield from found.values()

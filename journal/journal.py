@@ -9,19 +9,22 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from runjournal.engine.budget import Budget
 from runjournal.engine.failures import Mistake, RunBusy, RunNotDue, RunWaiting, Stop
 from runjournal.engine.resuming import ResumeReport
+from runjournal.engine.retry import Retry, checked
 from runjournal.log import events as e
 from runjournal.log.base import Json
 from runjournal.log.codec import plain, tellable
 from runjournal.log.errors import CallEnded, NotAllowed, NotNewest, WrongExpectation
+from runjournal.log.limits import relay_lease_s
 from runjournal.projections.plan import Task
 from runjournal.projections.state import RunState
 from runjournal.writing import keys, purged
 
 from . import inbox, linking, mistyped, naming, standstill
-from .children import cancel_family
+from .cancelling import cancel_family
 from .code_check import CodeCheck, CodeChecker
 from .erasing import Erasure, erase
 from .logbook import Logbook, Place
+from .outbox import Deliver, Relay, Relayed
 from .patience import check_wait
 from .purging import Purge, purge
 from .questions import OpenQuestion, questions
@@ -185,6 +188,22 @@ class Journal(Logbook):
         purged.check_there(self.store, naming.stem(run_id))
         return CodeChecker(self, agent, mistyped.check_run(self, run_id)).check()
 
+    def relay(
+        self, deliver: Deliver | None = None, *, lease_s: float = relay_lease_s, retry: Retry | None = None
+    ) -> list[Relayed]:
+        """Deliver what runs have in their outbox and is due, one after another; return what was done. For a loop.
+
+        By default an entry is delivered by its tool, which this process must have imported; `deliver(entry)` does it
+        instead, by `entry.tool`, `entry.args` and `entry.key`. It may be delivered again after a crash, always under
+        its key. Entries of a run come in the order in which it made them; one that failed is tried again as `retry`
+        says, by default the journal's, and keeps those behind it waiting until it is delivered or parked. What is
+        parked stands among the `questions`: `resolve` says `retry`, `happened`, or `did_not_happen`, and then it is
+        dropped. Any number of relays may run: a claim holds while its process lives, at most for `lease_s` seconds, so
+        a delivery must not take longer. Raises InvalidArgument.
+        """
+        checked(retry, "Journal.relay")
+        return Relay(self, deliver, lease_s, retry or self.call_retry).run()
+
     # What others say to a run.
 
     def questions(self, run_id: str | None = None) -> list[OpenQuestion]:
@@ -309,10 +328,7 @@ class Journal(Logbook):
     def cancel(self, run_id: str, reason: str = "", mode: Literal["after_step", "now"] = "after_step") -> None:
         """Stop a run and its children. Their owners, or whoever claims one next, obey; what nobody owns is ended."""
         mistyped.check_run(self, run_id)
-        naming.on_line(self.store, run_id, lambda of: self._cancel(of, tellable(reason), mode))
-
-    def _cancel(self, run_id: str, reason: str, mode: str) -> None:
-        cancel_family(self, run_id, reason, mode, Runner(self).cancel)
+        naming.on_line(self.store, run_id, lambda of: cancel_family(self, of, tellable(reason), mode))
 
     def resume(self, run_id: str, *, recorded: bool = False, reason: str = "", point: int | None = None) -> None:
         """Have a run tried again that stands still: today's code has stopped it, or it doesn't get on.

@@ -6,10 +6,12 @@ import getpass
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from runjournal.engine.media import attachment, reference_of
+from runjournal.engine.price_list import LIST, OwnPrices, PriceList
 from runjournal.engine.retry import Retry, checked
 from runjournal.log import media
 from runjournal.log.base import Event, Json, RecordedEvent
@@ -34,6 +36,7 @@ from runjournal.writing.ownership import Ownership
 from runjournal.writing.rebuild import rebuild
 
 from . import naming
+from .spending import CostReport, Ledger
 from .stop_limits import StopLimits
 
 P = TypeVar("P", bound=Projection)
@@ -73,6 +76,8 @@ class Logbook:
     """When a run that doesn't get on is left alone, and how long calls in flight are waited for."""
     call_retry: Retry
     """How calls are tried again that failed for now, where they don't say so themselves."""
+    prices: PriceList
+    """By which prices calls of models are priced when they end."""
     on_waiting: tuple[Callable[[Any], object], ...]
     """Who is told that a run waits for people: see `runjournal.telling`."""
     ownership: Ownership
@@ -92,8 +97,10 @@ class Logbook:
         stop_limits: StopLimits | None = None,
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
+        prices: OwnPrices | None = None,
     ) -> None:
         self.store = store
+        self.prices = PriceList(prices) if prices else LIST
         self.stop_limits = (stop_limits or StopLimits()).checked()
         self.store_requests = store_requests
         self.call_retry = checked(retry, "Journal") or DEFAULT
@@ -122,6 +129,8 @@ class Logbook:
         grace_s: float = grace_s,
         on_waiting: Iterable[Callable[[Any], object]] = (),
         retry: Retry | None = None,
+        store_id: str | None = None,
+        prices: OwnPrices | None = None,
     ) -> Self:
         """Open the store at a URL: a path of a SQLite file, made if `create` and not there, or `memory:`.
 
@@ -132,12 +141,18 @@ class Logbook:
         attempt of a step, waits for `resume`; a death that isn't its doing doesn't count. `grace_s` is how long calls
         in flight are waited for when their run ends, or its process gets a SIGTERM. `on_waiting` are
         hooks that tell people that a run waits for them, each called with a `telling.Waiting`. `retry` says how calls
-        are tried again that failed for now and can't happen twice; without it, `Retry()` does. Raises StoreUnavailable,
-        NotAStore, NewerSchema, UnsafePlace, InvalidArgument; MissingExtra without the extra `private`.
+        are tried again that failed for now and can't happen twice; without it, `Retry()` does. `store_id` names
+        a new store, which is otherwise random, and refuses one that has another: keys that tools are sent under join
+        it. `prices` are your own, {model, or provider/model: {"input": "3", "output": "15", …}}, for a million tokens;
+        they go before those of the extra `prices`. Raises StoreUnavailable, NotAStore, NewerSchema, UnsafePlace,
+        StoreIdDiffers, InvalidArgument; MissingExtra without the extra `private`.
         """
         checked(retry, "Journal.open")
+        PriceList(prices)
         limits = StopLimits(recoveries_max, attempt_recoveries_max, grace_s).checked()
-        store = open_store(os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe)
+        store = open_store(
+            os.fspath(url), clock=clock or SystemClock(), create=create, allow_unsafe=allow_unsafe, store_id=store_id
+        )
         if private:
             new_key()  # to fail here, and not at the first run
         if store.index_stale():
@@ -146,7 +161,7 @@ class Logbook:
             store.scrub()
         return cls(
             store, by=by, checkpoints=checkpoints, owned=True, private=private, store_requests=store_requests,
-            stop_limits=limits, on_waiting=on_waiting, retry=retry,
+            stop_limits=limits, on_waiting=on_waiting, retry=retry, prices=prices,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -418,6 +433,24 @@ class Logbook:
             fold(state, folding.own_records(self.store, run_id), force=force)
         fold(state, folding.chained(self.store, run_id, seq, upto, chain), force=force)
         return state  # type: ignore[return-value]  # a checkpoint of a projection holds that projection
+
+    def costs(
+        self,
+        *run_ids: str,
+        by: str = "run",
+        since: str | date | None = None,
+        until: str | date | None = None,
+        tz: str = "UTC",
+    ) -> CostReport:
+        """Return what these runs have cost, all of the store if none is named, added up by run, line, tree and so on.
+
+        `by` is one of `run`, `line` (a run and its retries), `tree` (a run and all that it has begun), `model`, `tool`,
+        `step`, `day`. A run that is named stands for its whole line or tree where these are added up. `since` and
+        `until` bound the time at which a request ended, half open: a day, a datetime, or text of one; a day begins at
+        midnight in the time zone `tz`. Each request is counted once, failed, lost and open ones included; see
+        `Spending` for what isn't known. Raises RunNotFound, InvalidArgument.
+        """
+        return Ledger(self.store, lambda run_id: self.fold(RunState, run_id)).costs(run_ids, by, since, until, tz)
 
     def checkpoint(self, run_id: str, projection: type[Projection] = RunState) -> int:
         """Take a checkpoint of a projection of the run now; return its seq. Raises RunNotFound, Unfoldable."""

@@ -19,7 +19,7 @@ from runjournal.projections.calls import Call
 from runjournal.projections.state import RunState
 from runjournal.writing import folding
 
-from .family import below
+from .family import below_line
 from .logbook import Logbook
 
 
@@ -59,7 +59,7 @@ def questions(log: Logbook, run_id: str | None = None) -> list[OpenQuestion]:
 
     Of a run that has ended nobody asks for an approval any more; of its calls people may still say what became.
     """
-    heads = _heads(log) if run_id is None else [log.head(run_id), *below(log, run_id)]
+    heads = _heads(log) if run_id is None else [log.head(run_id), *below_line(log, run_id)]
     found = [each for head in heads for each in of_run(log, head)]
     return sorted(found, key=lambda each: (each.asked_at, each.run_id, each.id))
 

@@ -34,7 +34,7 @@ class Reel:
         self.real = real
         self.clock = real.clock
         self.process = process
-        self.store: Store = MemoryStore(clock=real.clock)
+        self.store: Store = MemoryStore(clock=real.clock, store_id=real.store_id)
         self.live: Callable[[str], RunState] = lambda _: self.derived.state
         bases = list(folding.bases(real, run_id))
         self.store.transact(lambda tx: self._copy_secrets(tx, [run_id, *bases]), durable=False)
@@ -100,7 +100,7 @@ class Reel:
         newest = derived.newest if put.seq == 1 else None
         write = Write(
             before, derived.head, [row], blobs(put.event),
-            rows.effects, rows.unknown, rows.known, rows.step_ends, newest,
+            rows.effects, rows.unknown, rows.known, rows.step_ends, rows.bills, newest,
         )  # fmt: skip
         self.store.transact(lambda tx: tx.write(write), durable=False)
 

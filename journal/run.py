@@ -23,7 +23,7 @@ from runjournal.engine.script import Entry
 from runjournal.engine.tools import Tool
 from runjournal.log.base import Event, Json
 from runjournal.log.guard import Signal, free, hold, take_again
-from runjournal.log.limits import thread_look_s
+from runjournal.log.limits import thread_look_s, working_wait_s
 
 from .provider_shapes import GrowingHistory
 from .turn import AgentTurn, Approve
@@ -56,6 +56,9 @@ class SyncDriver:
         self.threads: set[threading.Thread] = set()
         self.left: list[Exception] = []  # what has left those of them that the step hasn't been told of
         self._sending: set[threading.Thread] = set()
+        self._waiting: set[threading.Thread] = set()  # those that wait in a verb, or for another thread
+        self._body: threading.Thread | None = None  # the one that has begun the open step
+        self._acted_s = 0.0
 
     def alone(self) -> bool:
         """Whether no other thread can ask: this is none of `run.thread`, and none of those lives.
@@ -64,11 +67,34 @@ class SyncDriver:
         """
         return not any(each.is_alive() for each in list(self.threads)) and self._sending <= {threading.current_thread()}
 
+    @property
+    def working(self) -> bool:
+        """Whether another thread of the step is between two verbs, and one of them did something not long ago."""
+        if not self.threads:
+            return False
+        others = {self._body, *(each for each in list(self.threads) if each.is_alive())}
+        others -= {None, threading.current_thread()} | self._waiting
+        return bool(others) and time.monotonic() - self._acted_s < working_wait_s
+
+    def joins(self, join: Callable[[], None]) -> None:
+        """Have this thread wait until another one has ended: meanwhile it isn't at work."""
+
+        def waits() -> None:
+            self._waiting.add(threading.current_thread())
+            self._bell.notify_all()
+
+        try:
+            hold(self.lock, waits)
+            join()
+        finally:
+            self._waiting.discard(threading.current_thread())
+
     def begin(self, thread: threading.Thread) -> None:
         """Start a thread that may ask."""
 
         def start() -> None:
             self.threads.add(thread)
+            self._acted_s = time.monotonic()
             thread.start()
 
         hold(self.lock, start)  # nobody joins it before it runs, and it can't be over before it is known
@@ -91,8 +117,9 @@ class SyncDriver:
             self._bell.notify_all()
 
     def settle(self) -> None:
-        """Do nothing: threads run by themselves."""
+        """Do nothing: threads run by themselves. Somebody has asked for something."""
         with self.lock:
+            self._acted_s = time.monotonic()
             self._bell.notify_all()
 
     async def take_floor(self, *, through: bool = False) -> None:
@@ -129,6 +156,7 @@ class SyncDriver:
         finally:
             take_again(self.lock)
             self._sending.discard(me)
+            self._acted_s = time.monotonic()
 
     def check(self, target: Target) -> None:
         """Raise Mistake for a coroutine function: nobody would await its body."""
@@ -151,6 +179,7 @@ class SyncDriver:
     def begin_step(self, entry: Entry) -> None:
         """Do nothing: every thread of `run.thread` is begun in a step, and belongs to it."""
         self.left.clear()
+        self._body = threading.current_thread()
 
     async def end_step(self, entry: Entry) -> None:
         """Its end joins its threads. Raises what has left one of them: it is the step's."""
@@ -172,7 +201,8 @@ class SyncDriver:
         self._join()
 
     def forget_step(self, entry: Entry) -> None:
-        """Do nothing: nothing is kept of a step."""
+        """Nobody is its body any more."""
+        self._body = None
 
     def _join(self) -> None:
         while others := self._others():
@@ -193,12 +223,17 @@ class SyncDriver:
             return True
         if self.alone():
             return False
-        until = None if bound_s is None else time.monotonic() + bound_s
-        while not (ready() or self.alone()):
-            left = thread_look_s if until is None else min(thread_look_s, until - time.monotonic())
-            if left <= 0:
-                break
-            self._bell.wait(left)  # one that was ended from outside rings nobody
+        me, until = threading.current_thread(), None if bound_s is None else time.monotonic() + bound_s
+        try:
+            self._waiting.add(me)
+            self._bell.notify_all()  # the others may wait for nobody else
+            while not (ready() or self.alone()):
+                left = thread_look_s if until is None else min(thread_look_s, until - time.monotonic())
+                if left <= 0:
+                    break
+                self._bell.wait(left)  # one that was ended from outside rings nobody
+        finally:
+            self._waiting.discard(me)
         return bool(ready())
 
     def _invoke(self, command: Invoke) -> Ended:
@@ -235,6 +270,21 @@ def _ended(body: Callable[[], Any]) -> Ended:
         return Ended(body())
     except BaseException as error:  # noqa: BLE001 - how it ended is the core's to judge
         return Ended(error=error)
+
+
+class StepThread(threading.Thread):
+    """A thread of a step. Who joins it waits; with a bound he goes on by himself, and is at work."""
+
+    def __init__(self, driver: SyncDriver, work: Callable[[], None]) -> None:
+        super().__init__(target=work, daemon=True)
+        self._driver = driver
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+        if timeout is not None:
+            super().join(timeout)
+        else:
+            self._driver.joins(super().join)
 
 
 AWAITED: Final = "make it a plain function, or the agent an async one, for AsyncJournal.run_async"
@@ -295,7 +345,7 @@ class Run(Context):
             finally:  # an interrupt may have left the lock to this thread, which won't be there any more
                 self._driver.unlock()
 
-        thread = threading.Thread(target=work, daemon=True)
+        thread = StepThread(self._driver, work)
         self._driver.begin(thread)
         return thread
 

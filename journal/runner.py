@@ -31,11 +31,10 @@ from runjournal.log import owner
 from runjournal.log.base import Event, Json, RecordedEvent
 from runjournal.log.clock import timestamp
 from runjournal.log.codec import plain
-from runjournal.log.errors import AppendRefused, CancelRequested, RunNotFound, StoreError, WrongExpectation
+from runjournal.log.errors import AppendRefused, CancelRequested, RunNotFound, StoreError
 from runjournal.log.head import RECOVERIES, TERMINAL, Head
 from runjournal.log.limits import (
     backoff_s,
-    cancel_tries_max,
     lease_s,
     rounds_max,
 )
@@ -46,6 +45,7 @@ from runjournal.writing.appender import Batch, SharedAppend
 
 from . import children
 from .agent_code import agent_path, code_version
+from .cancelling import CANCELLED, CANCELLED_ABOVE, cancel_below
 from .leaving import left_by, restart_loop
 from .logbook import Logbook
 from .patience import Patience
@@ -56,7 +56,6 @@ from .stopping import heeded_by, heeding
 from .telling import tell
 
 Agent = Callable[[Run], Any]
-CANCELLED: Final = "a cancel was requested"
 
 WAITS: Final = (f.RunWaiting, f.CodeDiffers)
 """What whoever runs a run is told when it waits for people, who are told then, too."""
@@ -148,7 +147,7 @@ class Runner:
                 raise not_due(log, state)
             events.append(e.RunRequeued("retry_due"))
         if head.cancel_requested:
-            children.cancel_below(log, run_id, children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)
+            cancel_below(log, run_id, CANCELLED_ABOVE, head.cancel_requested)
             events.append(e.RunCancelled(CANCELLED))
         elif (hopeless := self._hopeless(state, stuck, entered)) is not None and head.status != "waiting":
             events.append(hopeless)
@@ -284,7 +283,7 @@ class Runner:
     def _obey(self, run_id: str, epoch: int) -> None:
         """End a run that is to be cancelled, as its owner; its children first."""
         mode = self.log.head(run_id).cancel_requested or "after_step"
-        children.cancel_below(self.log, run_id, children.CANCELLED_ABOVE, mode, self.cancel)
+        cancel_below(self.log, run_id, CANCELLED_ABOVE, mode)
         self.log.append(run_id, [e.RunCancelled(CANCELLED)], epoch=epoch)
 
     @contextmanager
@@ -329,7 +328,8 @@ class Runner:
         caller = Caller(steps, Sender(order, partial(self.testify, run_id), self.log.call_retry))
         media = RunMedia(self.log.store, run_id, lambda event: self.log.append(run_id, [event])[0])
         past = LivePast(self.log, run_id, claim.epoch)
-        return RunParts(caller, media, self.nursery(), store_requests=self.log.store_requests, past=past)
+        log = self.log
+        return RunParts(caller, media, self.nursery(), store_requests=log.store_requests, prices=log.prices, past=past)
 
     def nursery(self) -> children.JournalNursery:
         """Return what runs the children of a run, in the thread that waits for them."""
@@ -459,9 +459,14 @@ class Runner:
             seq = status.output_seq - state.offset
             event = next(iter(self.log.events(run_id, after=seq - 1, upto=seq))).event
             return event.output if isinstance(event, e.RunCompleted) else None
+        foreign = status.unowned or self.log.store.imported(run_id) is not None
+        if foreign and status.status not in TERMINAL:
+            raise f.RunBusy(f"run {run_id} is {status.status}: nobody owns it; fork it, and run that")
+        if foreign and status.status == "failed" and status.error is not None:  # nobody speaks of its calls here
+            raise f.RunFailed(run_id, status.cause or "error", status.error, db=db, link="fork")
         if status.status == "failed" and status.error is not None:
             open_ = [awaited(run_id, state, {"kind": "question", "id": key}, db=db) for key in state.calls.unresolved()]
-            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db)
+            raise f.RunFailed(run_id, status.cause or "error", status.error, [each.answers for each in open_], db=db)
         if status.status == "cancelled":
             raise f.RunCancelled(f"run {run_id} was cancelled")
         if status.status == "waiting" and only_timers(state):
@@ -472,9 +477,7 @@ class Runner:
             waits, found = children.waits_told(self.log, state, db)
             mend = next((each.mend for each in found if each.mend), "")
             raise f.RunWaiting(run_id, waits, [each.what for each in found], [each.answers for each in found], mend)
-        foreign = status.unowned or self.log.store.imported(run_id) is not None
-        instead = ": nobody owns it; fork it, and run that" if foreign else ": it can't be run here"
-        raise f.RunBusy(f"run {run_id} is {status.status}{instead}")
+        raise f.RunBusy(f"run {run_id} is {status.status}: it can't be run here")
 
     # What others append.
 
@@ -482,36 +485,3 @@ class Runner:
         """Append a word about an attempt, if that is still a question."""
         with suppress(AppendRefused):
             self.log.append(run_id, [event], expect=None)
-
-    def cancel(self, run_id: str, reason: str, mode: str) -> None:
-        """Request a cancel; a run that nobody owns is ended at once, in one append.
-
-        The request stands behind any head. What ends the run stands behind the head that shows that nobody owns it.
-        """
-        requested = False
-        for _ in range(cancel_tries_max):
-            head = self.log.head(run_id)
-            ending = self._cancelled(head, reason)
-            if requested and not ending:
-                return  # its owner obeys, or it has ended
-            events: list[Event] = [] if requested else [e.RunCancelRequested(reason, mode)]
-            try:
-                self.log.append(run_id, [*events, *ending], expect=head.head_seq if ending else None)
-            except WrongExpectation:
-                continue  # somebody was faster: maybe it is owned now
-            if ending:
-                return
-            requested = True  # maybe its owner has just given it back
-        if not requested:
-            self.log.append(run_id, [e.RunCancelRequested(reason, mode)], expect=None)
-
-    def _cancelled(self, head: Head, reason: str) -> list[Event]:
-        """Return what ends a run that nobody owns; nothing for one that has an owner or has ended."""
-        if head.status in ("queued", "waiting", "scheduled_retry"):
-            return [e.RunCancelled(reason)]
-        if head.status == "running" and owner.gone(head, self.log.ownership.process, self.log.clock):
-            return [
-                e.RunRequeued(owner.lapse_reason(head, self.log.clock, self.log.ownership.process, stopping=False)),
-                e.RunCancelled(reason),
-            ]
-        return []

@@ -97,6 +97,8 @@ def abandon_step(log: Logbook, run_id: str, reason: str) -> str:
 def _instead(log: Logbook, head: Head) -> str:
     """Return what a run does that doesn't stand still, and what gets it on."""
     db = store_option(log.store.url)
+    if head.unowned or log.store.imported(head.run_id) is not None:
+        return f"it isn't run in this store: go on from it, `{command('fork', head.run_id, db=db)}`"
     match head.status:
         case "running" if not owner.gone(head, log.ownership.process, log.clock):
             return f"{head.owner} is running it"

@@ -33,7 +33,7 @@ def _check_line(store: Store, scope: str, done: str) -> None:
         return
     state, _ = folding.load(store, store, run_id, head.head_seq, force=True)
     for call_id, call in state.calls.unresolved().items():
-        if not call.said:
+        if not call.said and (call.policy != "outbox" or not call.step):
             say = command("resolve", run_id, call_id, "WORD")
             raise NotAllowed(
                 f"run {run_id}: call {call_id} of {call.tool} may have happened, and nobody has said whether; nothing "

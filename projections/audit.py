@@ -352,11 +352,13 @@ class RunAudit:
         calls, found = self.state.calls, list[Finding]()
         for call_id, call in {**calls.open(), **calls.unresolved()}.items():
             severity = self._severity(owner_gone, harmless=not call.unresolved)
-            if call.unresolved and (call.policy == "outbox" or known_elsewhere(call_id)):
+            if call.unresolved and ((call.policy == "outbox" and not call.parked) or known_elsewhere(call_id)):
                 severity = "info"  # the relay's business; or the line knows
             code, why = "call_open", "is in flight: it has no end"
             if call.unresolved:
                 code, why = "call_unresolved", "may have happened, and nobody knows"
+                if call.policy == "outbox" and not call.parked:
+                    why = "is in the outbox: no relay has delivered it yet"
             what = f"event {call.latest}: attempt {call.attempt} of call {shown(call_id)} ({shown(call.tool)}) {why}"
             next_command = show_calls(self.run_id, models=call.policy == "model")
             if call.unresolved and severity == "warning":

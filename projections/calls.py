@@ -48,6 +48,9 @@ class Call:
     `maybe` are the attempts that may have happened and aren't repeatable; `denied` are those that a person or a hook
     has denied, and whoever made one may know better; `told` is [seq, status] of each end that the
     agent was told in this attempt of the step; `tries` counts failures since then; `fresh`: started in this attempt.
+    Of one of the outbox: `relay` is the claim of the relay that delivers it, {claim, until, process}, and `dispatched`
+    how many deliveries were begun under its key of which nobody has said that they did nothing.
+    `provider` is whom a model call was sent to, as its newest start said.
     `place`, of a model call, is its place in the order in which the step asked for such calls, 0 if nobody said.
     """
 
@@ -85,6 +88,14 @@ class Call:
     since: str = ""
     retry_at: str | None = None
     priced: bool = False
+    relay: dict[str, Any] | None = None
+    dispatched: int = 0
+    provider: str | None = None
+
+    @property
+    def parked(self) -> bool:
+        """Return whether it is one of the outbox that a relay has given up: a person says what becomes of it."""
+        return self.policy == "outbox" and self.unresolved and self.status != "open"
 
     @property
     def unresolved(self) -> bool:
@@ -158,7 +169,7 @@ class Calls:
     that nobody is asked what became of its calls.
     """
 
-    VERSION: ClassVar[int] = 10
+    VERSION: ClassVar[int] = 12
 
     known: dict[str, Call] = field(default_factory=dict[str, Call])
     tools: Counts = field(default_factory=Counts)
@@ -200,16 +211,20 @@ class Calls:
         """Return the calls that may have happened and of which nobody knows, by id, in the order of their start."""
         return dict(self._sorted(lambda call: call.unresolved))
 
-    def lose(self, step: str | None = None) -> list[str]:
-        """Note that no end will tell what the open model calls have cost, of all or of a step; return their models."""
-        lost = [
-            call
-            for call in self.known.values()
+    def outbox(self) -> dict[str, Call]:
+        """Return what a relay has to deliver, by id, in the order of their start: what no open step may still drop."""
+        return dict(self._sorted(lambda call: call.policy == "outbox" and call.unresolved and not call.step))
+
+    def lose(self, step: str | None = None) -> dict[str, Call]:
+        """Note that no end will tell what the open model calls have cost, of all or of a step; return them by id."""
+        lost = {
+            call_id: call
+            for call_id, call in self.known.items()
             if call.policy == "model" and call.status == "open" and not call.priced and step in (None, call.step)
-        ]
-        for call in lost:
+        }
+        for call in lost.values():
             call.priced = True
-        return [call.tool for call in lost]
+        return lost
 
     def _sorted(self, wanted: Callable[[Call], bool]) -> Iterator[tuple[str, Call]]:
         chosen = [(call.args_seq, call_id, call) for call_id, call in self.known.items() if wanted(call)]
@@ -265,7 +280,7 @@ class Calls:
         call.since, call.retry_at = call.since if call.tries else record.at, None
         call.args_seq = call.args_seq or record.seq
         if isinstance(event, e.ModelStarted):
-            call.place = event.place or 0
+            call.place, call.provider = event.place or 0, event.provider
         if call.policy not in REPEATABLE and not self.unowned:
             expires = event.key_expires_at if isinstance(event, e.ToolStarted) else None
             if not call.maybe:
@@ -275,6 +290,15 @@ class Calls:
             call.maybe.append(event.attempt)
         call.said = call.settled = call.priced = False
         self._index(event.call_id, call)
+
+    def on_dispatched(self, record: RecordedEvent, event: e.ToolDispatched) -> None:
+        """Note who delivers a call of the outbox. The life of its key is counted from the first delivery."""
+        call = self.known.get(event.call_id)
+        if call is not None and call.unresolved:
+            call.relay = {"claim": event.claim, "until": event.until, "process": event.process}
+            call.since = call.since if call.tries else record.at
+            call.key_expires_at = call.key_expires_at if call.dispatched else event.key_expires_at
+            call.dispatched += 1
 
     def on_adopted(self, record: RecordedEvent, event: e.ToolAdopted) -> None:
         """Make the call one of the open step, which must ask for it again if it is entered again.
@@ -297,6 +321,13 @@ class Calls:
         if call is None:
             return
         completed = isinstance(event, e.ModelCompleted | e.ToolCompleted)
+        if call.policy == "outbox" and isinstance(event, e.ToolFailed):
+            call.relay = None
+            if event.did_not_happen:
+                call.dispatched -= 1
+            if event.again:  # it stays what it is: to be delivered
+                call.tries, call.retry_at = call.tries + 1, event.retry_at
+                return
         self._end(call, "completed" if completed else "failed", record.seq)
         call.unusable = isinstance(event, e.ToolCompleted) and event.result_error is not None
         if isinstance(event, e.ModelFailed | e.ToolFailed):
@@ -336,10 +367,13 @@ class Calls:
         late = call is not None and event.late and event.attempt in call.maybe and call.status != "completed"
         if call is None or not (call.unresolved or late):
             return
+        if call.parked and event.outcome == "retry":
+            self._deliver_again(call)
+            return
         if event.outcome != "unknown":
             call.ended = max(call.ended, event.attempt)
         if event.outcome == "happened":
-            call.untold = call.status == "unknown" or not call.step
+            call.untold = call.policy != "outbox" and (call.status == "unknown" or not call.step)
             self._end(call, "completed", record.seq)
         elif event.outcome == "unknown":
             call.said = True
@@ -354,6 +388,12 @@ class Calls:
         self._index(event.call_id, call)
         if not call.step:
             self._settle(event.call_id, call)
+
+    def _deliver_again(self, call: Call) -> None:
+        """Let a relay deliver a call that one has given up, as if it hadn't been tried: a person says so."""
+        self.tools.failed -= 1
+        call.status, call.ended, call.said = "open", call.attempt - 1, False
+        call.tries, call.retry_at, call.dispatched = 0, None, 0
 
     def _end(self, call: Call, status: str, seq: int) -> None:
         """Count the call by its newest end; one that is known to be completed stays so."""
@@ -412,6 +452,10 @@ class Calls:
     def fail_step(self) -> None:
         """End the history of a step that failed, and forget the answers that came after all that was sent."""
         calls = self.of_step(self.step).values() if self.step else ()
+        for call in calls:
+            if call.policy == "outbox" and call.unresolved and not call.dispatched:
+                call.maybe = []  # what a failed step would have had delivered is never delivered
+                self._end(call, "failed", call.value_seq)
         sent = max((call.latest for call in calls if call.sent), default=0)
         for call in calls:
             call.forget(sent)
@@ -529,4 +573,5 @@ HANDLERS: Final[Mapping[type[Event], Any]] = {
     e.ToolFailed: Calls.on_ended,
     e.ToolResolved: Calls.on_resolved,
     e.ToolAdopted: Calls.on_adopted,
+    e.ToolDispatched: Calls.on_dispatched,
 }

@@ -50,7 +50,8 @@ def role_of(body: bytes) -> tuple[str, str] | None:
     try:
         text = body.decode()
         found = _TEXT.match(text)
-        if found is not None and "\\u" not in text:  # half of a surrogate pair is no text
+        # Half of a surrogate pair is no text. Most texts have no escape at all, which one character's search tells.
+        if found is not None and ("\\" not in text or "\\u" not in text):
             end = _string_end(text, found.end(), True)[1]
             if len(text) - end == len(_END) and text.endswith(_END):
                 at, role = found.groups()

@@ -22,7 +22,8 @@ from runjournal.log.base import Event, NewerEvent, PurgedEvent, RecordedEvent, U
 from runjournal.log.errors import InvalidArgument, Unfoldable
 from runjournal.log.limits import failed_steps_max, recalled_max
 
-from . import approvals, calls, children, costs, inbox, memory, plan, prompt, status, steps, transcript
+from . import approvals, bills, calls, children, costs, inbox, memory, plan, prompt, status, steps, transcript
+from .calls import Call
 from .transcript import Stretch
 
 P = TypeVar("P", bound="Projection")
@@ -229,7 +230,7 @@ class RunState:
         for context in (self.transcript, self.memory, self.plan):
             context.commit()
         if step is not None:
-            self._lose(step.id)  # a process that died has left it open, and nobody asked for it any more
+            self._lose(record, step.id)  # a process that died has left it open, and nobody asked for it any more
         self.children.end_step()
         sent = self.calls.complete_step()
         if step is not None:
@@ -247,12 +248,12 @@ class RunState:
         self.children.end_step()
         self.calls.fail_step()
         self.steps.on_failed(record, event)
-        self._let_go()
+        self._let_go(record)
         self.status.progress(proven=not event.left)
         if event.left:  # a person has given it up
             self.status.freed = "manual"
 
-    def _let_go(self) -> None:
+    def _let_go(self, record: RecordedEvent) -> None:
         """Forget what is known of the steps that failed before the last `failed_steps_max` ones.
 
         A step.started that enters one of them again tells it: `recallable`. A step of more than that can tell stays.
@@ -265,7 +266,7 @@ class RunState:
             told = self.recallable(step)
             if step not in (self.held, self.steps.redo) and sum(map(len, told.values())) <= recalled_max:
                 del attempts[step]
-                self._lose(step)
+                self._lose(record, step)
                 self.calls.let_go(step)
                 self.approvals.let_go(step)
                 self.steps.let_go += 1
@@ -275,30 +276,39 @@ class RunState:
         """Return what a step.started can tell again of a failed step, as its `recalled` holds it."""
         return {"calls": self.calls.recallable(step), "questions": self.approvals.recallable(step)}
 
-    def on_model_ended(self, _: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
+    def on_model_ended(self, record: RecordedEvent, event: e.ModelCompleted | e.ModelFailed) -> None:
         """Add the cost of a model call to the model of that call."""
         call = self.calls.known.get(event.call_id)
         self.costs.on_model(call.tool if call else "unknown", event)
+        if self.costs.billed is not None:
+            self.costs.billed.append(bills.of_end(record, event, call))
 
-    def on_tool_ended(self, _: RecordedEvent, event: e.ToolCompleted | e.ToolFailed) -> None:
+    def on_tool_ended(self, record: RecordedEvent, event: e.ToolCompleted | e.ToolFailed) -> None:
         """Add what a call of a tool has told of its cost."""
         if event.usage is not None or event.cost is not None:
             call = self.calls.known.get(event.call_id)
             self.costs.on_tool(call.tool if call else "unknown", event)
+            if self.costs.billed is not None:
+                self.costs.billed.append(bills.of_end(record, event, call))
 
-    def on_model_started(self, _: RecordedEvent, event: e.ModelStarted) -> None:
+    def on_model_started(self, record: RecordedEvent, event: e.ModelStarted) -> None:
         """Count the attempt before as lost, if it has no end when the next one starts."""
         call = self.calls.known.get(event.call_id)
         if call is not None and call.status == "open" and not call.priced:
-            self.costs.on_lost(event.model)
+            self._lost(record, event.call_id, call)
 
-    def _lose(self, step: str | None = None) -> None:
-        for model in self.calls.lose(step):
-            self.costs.on_lost(model)
+    def _lose(self, record: RecordedEvent, step: str | None = None) -> None:
+        for call_id, call in self.calls.lose(step).items():
+            self._lost(record, call_id, call)
 
-    def on_run_ended(self, _: RecordedEvent, __: e.RunCompleted | e.RunFailed | e.RunCancelled) -> None:
+    def _lost(self, record: RecordedEvent, call_id: str, call: Call) -> None:
+        self.costs.on_lost(call.tool)
+        if self.costs.billed is not None:
+            self.costs.billed.append(bills.of_lost(record, call_id, call))
+
+    def on_run_ended(self, record: RecordedEvent, _: e.RunCompleted | e.RunFailed | e.RunCancelled) -> None:
         """Count as lost what is in flight: nobody will ever know what it has cost."""
-        self._lose()
+        self._lose(record)
 
     def on_purged(self, _: RecordedEvent, __: e.RunPurged) -> None:
         """Forget everything: what is left of the run stands in this event."""

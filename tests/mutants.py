@@ -19,6 +19,8 @@ LET_GO, OUTAGES, SLEEPS = "let_go", "outages", "sleeps"
 STANDS, LINES, SAME, VERDICT = "standstill", "lines", "same_call", "verdict"
 REPLACED, NAMES = "store_replaced", "tool_names"
 STOPPED, ENDS = "stopping", "in_flight_at_the_end"
+OUTBOXES, STORE_IDS = "outbox", "store_id"
+BILLED = "bills"
 TURN, CHECK, OPENED, GROWING, OWN = "turn", "code_check", "open_runs", "growing_requests", "own_types"
 
 TEXT = 'CLOCK.sub(lambda found: "0" if self._is_clock(found[0]) else found[0], value)'
@@ -68,8 +70,12 @@ TWINS: Final = (
         "n = 1 + the equal calls that are completed or open",
         "Caller.free_id",
         "n = entry.numbers.get(first, 1)",
-        "n = 1 + sum(call_key(scope, entry.step, what, args, k) in entry.busy for k in range(1, 9))",
+        "n = 1 + sum(\n"
+        "    call_key(lineage.scope, step, what, args, k, lineage.salt, store) in entry.busy for k in range(1, 9)\n"
+        ")",
     ),
+    Mutant("keys are those of any store", "Caller.identify", "self.core.lineage.store_id", '""'),
+    Mutant("a copy of the log has an id of its own", "Reel.__init__", ", store_id=real.store_id", "", CHECK),
     Mutant(
         "any request gets the next recorded answer",
         "Caller._in_place",
@@ -181,7 +187,7 @@ TWINS: Final = (
     Mutant(
         "what nobody has heard is told to nobody",
         "Calls.on_resolved",
-        'call.untold = call.status == "unknown" or not call.step',
+        'call.untold = call.policy != "outbox" and (call.status == "unknown" or not call.step)',
         "pass",
     ),
     Mutant("what came when its step was over is told to nobody", "Calls.on_resolved", "or not call.step", ""),
@@ -590,7 +596,7 @@ TWINS: Final = (
         "new.steps.open, new.steps.redo = None, None",
     ),
     Mutant("a fork inherits what is open", "RunState.derive", '== "retry"', 'in ("retry", "fork")'),
-    Mutant("a word may go to any run of a line", "_may_testify", "newest not in (None, head.run_id)", "False"),
+    Mutant("a word may go to any run of a line", "_check_newest", "newest not in (None, head.run_id)", "False"),
     # Owners, recovery, words.
     Mutant(
         "a fenced owner speaks of the attempt it finds",
@@ -604,7 +610,7 @@ TWINS: Final = (
     Mutant(
         "anyone may speak of a call in flight",
         "_may_testify",
-        'head.status == "running" and not scene.owner_gone(head)',
+        'head.status == "running" and not relayed and not scene.owner_gone(head)',
         "False",
     ),
     Mutant("no fence", "Gate.admit", 'self.epoch and (status != "running" or self.epoch != self.current)', "False"),
@@ -763,7 +769,7 @@ OURS: Final = (
     # Words and verdicts.
     Mutant(
         "a retry asks again what is known to have happened",
-        "apply",
+        "_apply",
         "call.has_effect and not was_completed",
         "False",
     ),
@@ -1550,10 +1556,43 @@ IDENTITY: Final = (
     ),
     Mutant(
         "cached tokens make the input less than nothing",
-        "usage_of",
-        'max(0, found["input"] - cached)',
-        'found["input"] - cached',
+        "usage:_read",
+        "if rest < 0:",
+        "if False:",
         BUDGET,
+    ),
+    Mutant("a counter without a rate is free", "pricing:amount_of", "count and name not in rates", "False", "prices"),
+    Mutant("a name that looks like a model's is one", "_listed", "not _names(found, model)", "False", "prices"),
+    Mutant("what is tiered costs the base rate", "_Tiers.at", "tokens > start", "False", "prices"),
+    Mutant("a tier without a price costs what is usual", "_listed", "if unpriced:", "if False:", "prices"),
+    Mutant("the price of a day is that of any", "PriceList.find", "key[2].date()", "None", "prices"),
+    Mutant(
+        "what was reported counts beside its list price",
+        "Costs.on_model",
+        'elif "amount" in price',
+        'if "amount" in price',
+        "prices",
+    ),
+    Mutant(
+        "a total that fits no reading is believed",
+        "usage:_fitting",
+        "if not fits:",
+        "if False:",
+        "usage",
+    ),
+    Mutant(
+        "a counter that is no number is zero",
+        "usage:_first",
+        "return number(value)",
+        "return number(value) or 0",
+        "usage",
+    ),
+    Mutant(
+        "the reasoning is in the completion, whoever tells",
+        "usage:measure",
+        "chat(usage, xai=xai)",
+        "chat(usage)",
+        "usage",
     ),
     Mutant(
         "a renewed lease is forgotten",
@@ -1840,7 +1879,7 @@ ERASING: Final = (
     Mutant("what goes on from a private run isn't private", "of_run", "private = private or", "private and", "erasing"),
     Mutant("private values are added to an erased run", "hidden", "key == ERASED_KEY", "False", "erasing"),
     Mutant("a private value can be moved to another event", "_place", "str(seq).encode()", 'b""', "erasing"),
-    Mutant("the digest of private args is in the index", "apply", '"" if private else', "", "erasing"),
+    Mutant("the digest of private args is in the index", "_apply", '"" if private else', "", "erasing"),
     Mutant(
         "a title is in the row of a private run",
         "advance",
@@ -1990,11 +2029,20 @@ CHILDREN: Final = (
            "False", "children"),
     Mutant("a child's question is seen in the child alone", "children:leaves",
            'head is None or head.status != "waiting"', "True", "children"),
-    Mutant("a parent is asked for no questions below it", "questions:questions", ", *below(log, run_id)", "",
+    Mutant("a parent is asked for no questions below it", "questions:questions", ", *below_line(log, run_id)", "",
            "children"),
+    Mutant("an imported run is to be retried", "Runner.outcome", 'link="fork"', 'link="retry"', "circles"),
+    Mutant("a run leaves a thread that is at work", "TellingOrder.idle", "and not self.driver.working", "", "threads"),
+    Mutant("a run stays for a thread for ever", "SyncDriver.working",
+           "time.monotonic() - self._acted_s < working_wait_s", "True", "threads"),
     Mutant("a cancel stays above", "cancel_family", "if unended(log, run_id):", "if False:", "children"),
-    Mutant("a claim cancels nothing below", "Runner.claim", "children.cancel_below(log, run_id, "
-           "children.CANCELLED_ABOVE, head.cancel_requested, self.cancel)", "pass", RULES),
+    Mutant("a claim cancels nothing below", "Runner.claim", "cancel_below(log, run_id, CANCELLED_ABOVE, "
+           "head.cancel_requested)", "pass", RULES),
+    Mutant("a retry is told of its own cancel", "taken_down_by", "above[-1] if all(above) and above else None", "None",
+           RULES),
+    Mutant("what a person has cancelled is taken up", "taken_down_by", "all(above)", "any(above)", RULES),
+    Mutant("a run that is cancelled takes up what it takes down", "ChildCalls._outcome",
+           "there.above == core.lineage.run_id", "False", "children_lines"),
     Mutant("a parent that is cancelled is told of its child", "ChildCalls._outcome",
            "isinstance(there.end, e.RunCancelled)", "False", "children"),
     Mutant("a retry of a child has no parent", "linking:queue",
@@ -2045,9 +2093,15 @@ STOPS: Final = (
         "a run to be cancelled stays its owner's", "Runner._leave", "except CancelRequested:", "except RunNotFound:"
     ),
     Mutant("no answer is waited for at a stop", "Core.patience_s", 'policy == "model"', "False", ENDS),
-    Mutant("a lost answer cost nothing", "RunState.on_run_ended", "self._lose()", "pass", ENDS),
+    Mutant("a lost answer cost nothing", "RunState.on_run_ended", "self._lose(record)", "pass", ENDS),
     Mutant("a lost answer is counted in its retry, too", "RunState.on_model_started", "and not call.priced", "", ENDS),
-    Mutant("a lost answer of a step cost nothing", "RunState.on_step_completed", "self._lose(step.id)", "pass", ENDS),
+    Mutant(
+        "a lost answer of a step cost nothing",
+        "RunState.on_step_completed",
+        "self._lose(record, step.id)",
+        "pass",
+        ENDS,
+    ),
     Mutant(
         "somebody's handler is replaced",
         "StopSignal._handle",
@@ -2060,6 +2114,116 @@ STOPS: Final = (
     Mutant("nobody says that the process was told to stop", "Heed.tell", "self._note()", "pass", STOPPED),
     Mutant("the signal doesn't act", "StopSignal.waits", "os.kill(self.pid, signal.SIGTERM)", "pass", STOPPED),
     Mutant("a run begins though the process is to stop", "Heed.check", "if HERE.came:", "if False:", STOPPED),
+)
+
+OUTBOX: Final = (
+    Mutant("what a failed step has in the outbox is delivered", "Calls.fail_step", "call.maybe = []", "pass", OUTBOXES),
+    Mutant("an entry is delivered before its step is complete", "Calls.outbox", "and not call.step", "", OUTBOXES),
+    Mutant("two equal entries are one", "Caller.identify", 'REPEATABLE | {"outbox"}', "REPEATABLE", OUTBOXES),
+    Mutant("a relay looks at no claim", "Relay._may_take", "call.relay is None", "True", OUTBOXES),
+    Mutant(
+        "a claim needs no look at the log",
+        "Relay._take",
+        "self.log.append(state.run_id, [self._claimed(key, tool)], expect=state.seq)",
+        "self.log.append(state.run_id, [self._claimed(key, tool)], expect=None)",
+        OUTBOXES,
+    ),
+    Mutant("a dead relay keeps its entry", "Relay._may_take", "there is not None", "False", OUTBOXES),
+    Mutant("a relay passes over an entry that waits", "Relay._of", 'in ("failed", "left")', "in ()", OUTBOXES),
+    Mutant("an old key is sent again", "Relay._take", "self._now() >= call.key_expires_at", "False", OUTBOXES),
+    Mutant("a key ages in the outbox", "Calls.on_dispatched", "call.dispatched += 1", "pass", OUTBOXES),
+    Mutant("a relay asks no hook", "Relay._take", "call.dispatched and tool is not None", "False", OUTBOXES),
+    Mutant("a word moves no parked entry", "Calls.on_resolved", "self._deliver_again(call)", "pass", OUTBOXES),
+    Mutant("a store of any id is opened", "check_id", "expected not in (None, found)", "False", STORE_IDS),
+)
+
+IMPORTED, COPIES = "import_claude_code", "copies"
+IMPORTS: Final = (
+    # What an import makes of copies.
+    Mutant(
+        "a snapshot with less output replaces one with more",
+        "Request.spend",
+        "self.now is None or _weight(counters) >= _weight(self.now)",
+        "True",
+        IMPORTED,
+    ),
+    Mutant(
+        "a call's id alone says which call it is",
+        "Session._call",
+        'f"{group.name} {provider_id}"',
+        "provider_id",
+        IMPORTED,
+    ),
+    Mutant("a line that comes again counts again", "Seen.again", "return True", "return False", IMPORTED),
+    Mutant(
+        "a recount is added to what was told",
+        "Costs.on_recounted",
+        "before[name] - event.was.get(name, 0)",
+        "before[name]",
+        FOLDS,
+    ),
+    Mutant(
+        "the last line of a file is its newest time",
+        "advance",
+        'head.status == "imported"',
+        "False",
+        "import_odd_files",
+    ),
+    Mutant("a shorter copy is an error", "_shorter", "real_path(source.path) == taken.path", "True", IMPORTED),
+    Mutant(
+        "calls with other counters are copies",
+        "JoinedCall.fits",
+        "all(_grows(each, call.counters) for each in self.told)",
+        "True",
+        COPIES,
+    ),
+    Mutant(
+        "a request's id says nothing",
+        "_same_ids",
+        "one.request_id is not None and one.request_id == other.request_id",
+        "False",
+        COPIES,
+    ),
+)
+
+
+BILLS: Final = (
+    Mutant(
+        "a request that was refused is told as unknown",
+        "status_of",
+        'event.error.get("status") is not None',
+        "False",
+        BILLED,
+    ),
+    Mutant("a request that was cut is told as unmeasured", "status_of", 'return "lost"', "pass", BILLED),
+    Mutant("a price by rates is told as the provider's", "status_of", 'else "priced"', 'else "reported"', BILLED),
+    Mutant(
+        "the end of a call has no row",
+        "has_no_row",
+        "event.usage is not None or event.cost is not None",
+        "False",
+        BILLED,
+    ),
+    Mutant("an attempt that was lost has no row", "RunState._lost", "self.costs.billed is not None", "False", BILLED),
+    Mutant("a lost attempt goes the short way", "has_no_row", 'call.status != "open" or', "True or", BILLED),
+    Mutant("money beside the calls has no row", "Costs.on_money", "self.billed is not None", "False", BILLED),
+    Mutant("a purged run came to nothing", "apply", "rows.bills += bills.of_purged(record, event)", "pass", BILLED),
+    Mutant(
+        "what is in flight isn't counted",
+        "Ledger._bills",
+        "yield from in_flight(self._fold(head.run_id))",
+        "pass",
+        BILLED,
+    ),
+    Mutant("unknown money is taken for none", "Spending.add", "self.open += calls", "pass", BILLED),
+    Mutant(
+        "the audit believes the ledger",
+        "TableAudit.finish",
+        'self._bills.count or self._may_have("bills")',
+        "False",
+        BILLED,
+    ),
+    Mutant("days are those of UTC", "_day_in", 'zone.key == "UTC"', "True", BILLED),
 )
 
 RESUMES: Final = (
@@ -2097,5 +2261,20 @@ RESUMES: Final = (
 )
 
 MUTANTS: Final = (
-    TWINS + OURS + IDENTITY + KEPT + APPENDS + FIELDS + ERASING + CRASHES + PURGES + MEDIA + STOPS + CHILDREN + RESUMES
+    TWINS
+    + OURS
+    + IDENTITY
+    + KEPT
+    + APPENDS
+    + FIELDS
+    + ERASING
+    + CRASHES
+    + PURGES
+    + MEDIA
+    + STOPS
+    + CHILDREN
+    + BILLS
+    + OUTBOX
+    + IMPORTS
+    + RESUMES
 )

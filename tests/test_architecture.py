@@ -48,6 +48,7 @@ HOMES = {
     "click": ["cli/*"],
     "cryptography": ["journal/log/cipher.py"],
     "eventsourcing": ["journal/log/recorder.py", "journal/log/memory*.py"],
+    "genai_prices": ["journal/engine/price_list.py"],
     "hypothesis": ["journal/testing/*"],
     "orjson": ["*"],
     "rich": ["cli/*"],

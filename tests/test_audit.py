@@ -24,7 +24,7 @@ from runjournal.log.errors import CorruptLog, RunNotFound
 from runjournal.log.memory import MemoryStore
 from runjournal.log.private_values import no_key
 from runjournal.log.sqlite import SQLiteStore
-from runjournal.log.store import Checkpoint, Effect, Import, StepEnd, Unknown, Write
+from runjournal.log.store import Bill, Checkpoint, Effect, Import, StepEnd, Unknown, Write
 from runjournal.looking.audit import audit_run, audit_store, verify_run, verify_store
 from runjournal.looking.audit_rows import beyond, rows
 from runjournal.projections.audit import RunAudit
@@ -120,6 +120,7 @@ class Forger:
         effects: dict[tuple[str, str], Effect] = {}
         unknown: dict[tuple[str, str], Unknown] = {}
         ends: dict[tuple[str, str, int], StepEnd] = {}
+        bills: dict[tuple[str, str, int], Bill] = {}
         prev = None
         derived = Derived(run_id, lambda seq: getattr(records[seq - 1].event, "args", None))
         start = datetime(2026, 1, 2, tzinfo=UTC)
@@ -135,12 +136,13 @@ class Forger:
             unknown = {key: row for key, row in unknown.items() if key not in found.known}
             unknown |= {row[:2]: row for row in found.unknown}
             ends |= {end[:3]: end for end in found.step_ends}
+            bills |= {bill[:3]: bill for bill in found.bills}
             blobs += made.blobs
             rows.append(row)
         note = Import(run_id, "s", "0" * 64, "{}") if derived.newest is None else None
         write = Write(
             None, derived.head, rows, blobs, list(effects.values()), list(unknown.values()), (), list(ends.values()),
-            derived.newest, note,
+            list(bills.values()), derived.newest, note,
         )  # fmt: skip
         self.store.transact(lambda tx: tx.write(write), durable=True)
         return self.store

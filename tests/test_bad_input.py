@@ -727,6 +727,16 @@ def test_call(row, call, kind, says, journal):
     assert before == (journal.head("r"), journal.store.last_position())
 
 
+def test_b184_store_of_another_id(here):
+    """B184: a store that has another id than was said is refused, and keeps its own."""
+    Journal.open("shop.db", store_id="shop-1").close()
+    with pytest.raises(
+        JournalError, match=r"shop\.db has the id 'shop-1', expected 'shop-2'; .* leave store_id"
+    ) as refused:
+        Journal.open("shop.db", store_id="shop-2")
+    assert "store_id_differs" == refused.value.code
+
+
 def test_library_tells_the_place(here):
     """The library's errors name the path as well as the command line's do."""
     for make, words in ((nothing, "none.db"), (another_tool, "tool.db"), (file("empty", b""), "empty")):

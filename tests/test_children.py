@@ -1,4 +1,4 @@
-"""Children: runs that a run begins and waits for (engine.md K1 to K12)."""
+"""Children: runs that a run begins and waits for (engine.md K1 to K12; K13 and later: test_children_lines.py)."""
 
 import asyncio
 import json

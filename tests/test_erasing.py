@@ -55,7 +55,7 @@ PUBLIC = {
     "run.retry_scheduled": "due_at attempt left",
     "run.requeued": "reason point",
     "run.failed": "left cause",
-    "run.cancel_requested": "mode",
+    "run.cancel_requested": "mode above",
     "run.erased": "reason",
     "run.purged": "reason status kind scope queued_at events head_hash hashes lines money started_at ended_at "
     "parent_run_id",
@@ -65,12 +65,15 @@ PUBLIC = {
     "step.recorded": "index",
     "message.appended": "role message_id provider",
     "model.started": "call_id model attempt provider place",
-    "model.completed": "call_id attempt usage cost response_id finish_reason request_id response_model first_token_at",
+    "model.completed": "call_id attempt usage cost response_id finish_reason request_id response_model first_token_at "
+    "price origin",
+    "model.recounted": "call_id attempt model usage was was_model provider response_id finish_reason request_id "
+    "price was_price",
     "model.failed": "call_id attempt transient again cut retry_at usage cost response_id request_id "
-    "response_model first_token_at",
+    "response_model first_token_at price",
     "tool.started": "call_id tool policy read_only on_unknown attempt provider_call_id key_expires_at timeout_s "
     "key_born own_key",
-    "tool.dispatched": "call_id",
+    "tool.dispatched": "call_id claim until process key_expires_at",
     "tool.completed": "call_id attempt cut replayed usage cost",
     "tool.failed": "call_id attempt transient did_not_happen again cut retry_at lost settled usage cost",
     "tool.adopted": "call_id",
@@ -317,8 +320,8 @@ def test_ids_of_calls_in_a_private_line_cant_be_worked_out_from_arguments(url):
         journal.run(looking, run_id="r")
         (start,) = journal.events("r", types=["tool.started"])
         salt = journal.store.secret("scope", "r")
-        assert call_key("r", "a", "look", {"number": 7}, salt=salt) == start.event.call_id
-        assert call_key("r", "a", "look", {"number": 7}) != start.event.call_id
+        assert call_key("r", "a", "look", {"number": 7}, 1, salt, journal.store.store_id) == start.event.call_id
+        assert call_key("r", "a", "look", {"number": 7}, store=journal.store.store_id) != start.event.call_id
         journal.erase("r", reason="asked")
         assert cipher.ERASED_KEY == journal.store.secret("scope", "r") != salt
 

@@ -562,6 +562,17 @@ def test_repricing():
     assert "-0.10" == costs.money["USD"]["bill"]
 
 
+@pytest.mark.parametrize("model", [None, "old"])
+@pytest.mark.parametrize("was", [None, {**USAGE, "output": 1}])
+def test_recounting(model, was):
+    """What is told of a call's usage later takes the place of what was told, or of nothing, also of another model."""
+    first = [e.ModelStarted("m", model or "gpt", "", 1), e.ModelCompleted("m", 1, "x", usage=was)]
+    costs = fold(*first, e.ModelRecounted("m", 1, "gpt", USAGE, was=was, was_model=model)).costs
+    assert {"gpt": USAGE} == {name: usage for name, usage in costs.usage().items() if any(usage.values())}
+    assert (1, 0, 1) == tuple(costs.count(what) for what in ("calls", "without_usage", "unpriced"))
+    assert 1 == costs.lines["gpt"]["completed"]["calls"]
+
+
 @pytest.mark.parametrize(
     "context",
     [

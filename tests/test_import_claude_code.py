@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runjournal.importers import claude_files, lines
@@ -66,6 +66,9 @@ class Shelf:
             "tool_calls": sum(state.calls.tools.started for state in states),
             "dangling_tool_calls": sum(state.calls.tools.in_flight for state in states),
             "tokens_by_model": {model: dict(usage) for model, usage in tokens.items()},
+            "model_calls": sum(state.costs.count("calls") for state in states),
+            "without_usage": sum(state.costs.count("without_usage") for state in states),
+            "ended_calls": sum(state.calls.tools.completed + state.calls.tools.failed for state in states),
         }
 
 
@@ -162,10 +165,12 @@ def test_messages_without_id(take, shelf, file):
     assert (2, 6) == (counts["assistant_messages"], counts["tokens_by_model"]["m"]["input"])
 
 
-def test_repeated_user_entries(take, shelf, file):
-    """User entries count each, repeated ones too."""
-    take(user(), user())
-    assert 2 == shelf.counts(file)["user_messages"]
+def test_repeated_lines(take, shelf, file):
+    """A line that comes again with its uuid, byte for byte, is one, and a note says so; any other one counts."""
+    made = take(user(), user(), user() | {"more": 1}, user(uuid="v"), user(uuid=None), user(uuid=None))
+    assert 5 == shelf.counts(file)["user_messages"]
+    said = "line 2 of the file repeats an earlier one, with its uuid"
+    assert [e.NoteAdded(said, code="repeated_line")] == [each for each in made if isinstance(each, e.NoteAdded)]
 
 
 def test_text_content(take):
@@ -176,11 +181,93 @@ def test_text_content(take):
 
 
 def test_repeated_call(take, shelf, file):
-    """A call whose id comes again, in its message or in another, is started once and ended once."""
-    made = take(assistant(call()), assistant(call()), assistant(call(), id="msg_2"), user([answer()]), user([answer()]))
+    """A call whose id comes again in its message is started once and ended once."""
+    made = take(assistant(call()), assistant(call()), user([answer()]), user([answer()], uuid="v"))
     assert 1 == sum(isinstance(each, e.ToolCompleted) for each in made)
     counts = shelf.counts(file)
     assert (1, 0) == (counts["tool_calls"], counts["dangling_tool_calls"])
+
+
+def test_ids_that_begin_anew(take, shelf, file):
+    """A call is known by its message and its id: one of another message is another call, and has the next result."""
+    made = take(
+        assistant(call(x=1)),
+        user([answer(content="one")], uuid="1"),
+        assistant(call(x=2), id="msg_2"),
+        user([answer(content="two")], uuid="2"),
+        assistant(call(x=3), id="msg_3"),
+    )
+    assert ["toolu_1", "toolu_1.msg_2", "toolu_1.msg_3"] == [
+        each.call_id for each in made if isinstance(each, e.ToolStarted)
+    ]
+    assert {"toolu_1"} == {each.provider_call_id for each in made if isinstance(each, e.ToolStarted)}
+    assert [("toolu_1", "one"), ("toolu_1.msg_2", "two")] == [
+        (each.call_id, each.result) for each in made if isinstance(each, e.ToolCompleted)
+    ]
+    assert (3, 1) == (shelf.counts(file)["tool_calls"], shelf.counts(file)["dangling_tool_calls"])
+
+
+def test_names_of_calls_never_clash(take, shelf, file):
+    """An id that looks like the name that we made of another one is still a call of its own."""
+    ids = [("a", "m"), ("a", "b"), ("a.b", "c"), ("a.b", "b")]
+    made = take(*(assistant(call(each), id=message) for each, message in ids))
+    assert 4 == len({each.call_id for each in made if isinstance(each, e.ToolStarted)})
+
+
+def test_equal_blocks(take):
+    """Equal blocks of one message stay: in one line, and in lines with ids of their own."""
+    lines = [assistant(text("a"), text("a"), uuid="1"), assistant(text("b"), uuid="2"), assistant(text("b"), uuid="3")]
+    assert [text("a"), text("a"), text("b"), text("b")] == take(*lines)[-1].content
+
+
+@pytest.mark.parametrize("uuids", [(None, None, None), ("1", "1", "1"), ("1", "2", "3")])
+def test_snapshots(take, uuids):
+    """Of several snapshots of a message the one with the most output counts, whole: its content and its usage."""
+    usages = [{"input_tokens": 9, "output_tokens": 1}, {"output_tokens": 7}, {"input_tokens": 8, "output_tokens": 2}]
+    contents = [[text("Hel")], [text("Hello"), call()], [text("Hello")]]
+    order = (0, 2, 1) if uuids[0] != uuids[1] else (0, 1, 2)
+    lines = [
+        assistant(*contents[place], usage=usages[place], **({"uuid": uuid} if uuid else {}))
+        for place, uuid in zip(order, uuids, strict=True)
+    ]
+    made = take(*lines)
+    [message] = [each for each in made if isinstance(each, e.MessageAppended)]
+    [answered] = [each for each in made if isinstance(each, e.ModelCompleted)]
+    assert [text("Hello"), call()] == message.content
+    usage = answered.usage or {}
+    assert (None, 7) == (usage.get("input"), usage["output"])
+
+
+def test_whole_message_behind_its_pieces(take):
+    """A line that holds all blocks of the lines before it, and more, is the message so far."""
+    lines = [[text("a")], [text("b")], [text("a"), text("b"), text("c")]]
+    made = take(*(assistant(*blocks, uuid=f"{number}") for number, blocks in enumerate(lines)))
+    assert lines[-1] == made[-1].content
+
+
+def test_a_message_id_that_another_model_uses(take, shelf, file):
+    """Two models under the same ids are two calls, and a note says so; one that has cost nothing is no other."""
+    zero = dict.fromkeys(USAGE, 0)
+    made = take(assistant(model="x", usage=zero), assistant(), assistant(model="n"), assistant(model="y", usage=zero))
+    assert {"m": 5, "n": 5} == {
+        model: usage["output"] for model, usage in shelf.counts(file)["tokens_by_model"].items()
+    }
+    said = "line 3 of the file is another request under the ids of one before"
+    assert [e.NoteAdded(said, code="id_reused")] == [each for each in made if isinstance(each, e.NoteAdded)]
+
+
+@pytest.mark.parametrize("requests", [(None, "req_1"), ("req_1", None)])
+def test_a_line_that_names_no_request(take, requests):
+    """A line that doesn't name its request belongs to that of its message."""
+    made = take(*(assistant(request=request) for request in requests))
+    assert ["req_1"] == [each.request_id for each in made if isinstance(each, e.ModelCompleted)]
+
+
+def test_where_a_call_stood(take):
+    """An answer keeps what tells a copy from another call: its message, its request, its session, its line."""
+    answered = take(assistant(uuid="u1", agentId="a1"))[1]
+    assert ("msg_1", "req_1") == (answered.response_id, answered.request_id)
+    assert {"session_id": SESSION, "uuid": "u1", "agent_id": "a1"} == answered.origin
 
 
 def test_dangling_call(take, shelf, file):
@@ -231,6 +318,15 @@ def test_usage_of_two_requests(take, shelf, file):
     assert 2 == len({each.call_id for each in made if isinstance(each, e.ModelCompleted)})
     counts = shelf.counts(file)
     assert (1, 6) == (counts["assistant_messages"], counts["tokens_by_model"]["m"]["input"])
+
+
+def test_what_was_recorded_elsewhere_has_a_list_price(take):
+    """An imported call says what it costs by the list of its day; never that anybody billed it."""
+    usage = {"input_tokens": 1000, "output_tokens": 200}
+    told = take(assistant(usage=usage, model="claude-sonnet-4-5-20250929", timestamp="2026-11-01T10:00:00Z"))
+    ended = next(event for event in told if isinstance(event, e.ModelCompleted))
+    assert ended.price is not None
+    assert (None, "list", "0.006") == (ended.cost, ended.price["source"], ended.price["amount"])
 
 
 def test_cache_creation(take, shelf, file):
@@ -344,10 +440,10 @@ def test_last_line_without_newline(take, shelf, file):
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        (b'{"type": "user"}{"type": "user"}', "two records glued together at column 17"),
+        (b'1{"type": "user"}', "something that is no whole record follows the record at column 2"),
         (b'{"type": "us{"type": "user"}', "not valid JSON: Expecting ',' delimiter at column 15"),
         (b'{"type"', "not valid JSON: Expecting ':' delimiter at column 8"),
-        (b'{"type": 1} x', "something follows the record at column 13"),
+        (b'{"type": 1} x', "something that is no whole record follows the record at column 13"),
         (b"\xff\xfe", "not valid UTF-8 at byte 1"),
         (b"\0\0\0", "not valid JSON: NUL bytes from column 1"),
         (b"9" * 5000, "a number with too many digits"),
@@ -429,10 +525,23 @@ def test_grown_message(take, file, shelf):
     take(records[0])
     file.write_bytes(dump(*records))
     added = [item.event for item in shelf.take(file).runs[0].items]
-    assert ["model.started", "model.completed", "message.appended", "tool.started"] == [each.TYPE for each in added]
-    assert [call()] == added[2].content
-    assert 4 == added[1].usage["output"]
+    assert ["model.recounted", "message.appended", "tool.started"] == [each.TYPE for each in added]
+    assert [call()] == added[1].content
+    assert (1, 5) == (added[0].was["output"], added[0].usage["output"])
     assert (1, 5) == (shelf.counts(file)["assistant_messages"], shelf.counts(file)["tokens_by_model"]["m"]["output"])
+    assert 1 == shelf.counts(file)["model_calls"]
+
+
+def test_grown_message_without_usage(take, file, shelf):
+    """A message whose usage comes later is one call, of which everything is known then, its model included."""
+    records = [assistant(usage=None), assistant(), assistant(model="n", usage={"output_tokens": 9})]
+    for upto in (1, 2, 3):
+        file.write_bytes(dump(*records[:upto]))
+        shelf.take(file)
+    whole = Shelf()
+    whole.take(file)
+    assert whole.counts(file) == shelf.counts(file)
+    assert {"model_calls": 2, "without_usage": 0}.items() <= shelf.counts(file).items()
 
 
 def test_grown_message_behind_another(take, file, shelf):
@@ -453,6 +562,31 @@ def test_shortened_file(take, file, shelf):
     assert ([], True) == (result.runs, "were imported before" in (result.error or ""))
 
 
+@pytest.mark.parametrize("order", [("short", "long"), ("long", "short"), ("short", "long", "short", "long")])
+def test_two_folders(tmp_path, shelf, order):
+    """A session in two folders is one run, as long as its longer copy, in whatever order they are imported."""
+    lines = [user(f"{number}", uuid=f"{number}") for number in range(9)]
+    paths = {name: tmp_path / name / f"{SESSION}.jsonl" for name in order}
+    for name, path in paths.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(dump(*lines) if name == "long" else dump(*lines)[:-400])
+    for name in order:
+        result = shelf.take(paths[name])
+        assert (None, [SESSION]) == (result.error, [run.run_id for run in result.runs])
+    assert 9 == shelf.states[SESSION].transcript.base.roles["user"]
+
+
+def test_two_folders_that_differ(tmp_path, shelf):
+    """A shorter file with the same beginning that is no part of the longer one is left alone, with the reason."""
+    paths = [tmp_path / name / f"{SESSION}.jsonl" for name in "ab"]
+    for path, words in zip(paths, ("abcdefghi", "abxxxx"), strict=True):
+        path.parent.mkdir()
+        path.write_bytes(dump(*map(user, words)))
+    shelf.take(paths[0])
+    result = shelf.take(paths[1])
+    assert ([], True) == (result.runs, "this one differs" in (result.error or ""))
+
+
 def test_other_file_in_its_place(take, file, shelf):
     """A file that begins with another record is another run."""
     take(user("a"))
@@ -467,13 +601,39 @@ def test_changed_tail(take, file, shelf):
     assert "were changed" in (shelf.take(file).error or "")
 
 
-def test_glued_to_the_last_line(take, file, shelf):
-    """What is glued to a line that was taken is in quarantine, and what follows is taken."""
-    whole = dump(user("a"))
-    take(data=whole[:-1])
-    file.write_bytes(whole[:-1] + whole + whole)
-    assert [1] == [q.line for q in shelf.take(file).quarantined]
+@pytest.mark.parametrize("space", [b"", b" ", b"\t"])
+def test_glued_line(take, space):
+    """A line of whole records that are glued together is all of them, each but the first with a note."""
+    a, b = dump(user("a", uuid="1"))[:-1], dump(user("b", uuid="2"))
+    made = take(data=a + space + b)
+    said = e.NoteAdded("line 1 of the file holds two records glued together; both were taken", code="glued")
+    assert ["a", said, "b"] == [getattr(each, "content", each) for each in made]
+
+
+def test_whole_record_before_a_broken_one(file, shelf):
+    """Of a line that goes on with what is no record, the whole record is taken and the rest is in quarantine."""
+    file.write_bytes(dump(user("a", uuid="1"))[:-1] + b'{"type": "us\n' + dump(user("b", uuid="2")))
+    result = shelf.take(file)
+    assert [1] == [each.line for each in result.quarantined]
     assert 2 == shelf.counts(file)["user_messages"]
+
+
+@pytest.mark.parametrize("last", [b"4", b"[1]", b'"a"', b"null"])
+def test_last_line_that_may_go_on(file, shelf, last):
+    """A last line without a newline that is no record is torn: another value may become of it."""
+    file.write_bytes(dump(user()) + last)
+    assert shelf.take(file).torn_tail
+    file.write_bytes(dump(user()) + last + b"\n")
+    assert [e.NoteAdded(last.decode(), code="record")] == [item.event for item in shelf.take(file).runs[0].items]
+
+
+def test_glued_to_the_last_line(take, file, shelf):
+    """A record that is glued to a line that was taken is taken, and so is what follows."""
+    whole = [dump(user(words, uuid=words)) for words in "abc"]
+    take(data=whole[0][:-1])
+    file.write_bytes(whole[0][:-1] + whole[1] + whole[2])
+    assert [] == shelf.take(file).quarantined
+    assert 3 == shelf.counts(file)["user_messages"]
 
 
 _usages = st.none() | st.fixed_dictionaries({"input_tokens": st.integers(0, 9), "output_tokens": st.integers(0, 9)})
@@ -489,17 +649,24 @@ def _records(draw):
     if draw(st.booleans()):
         results = [answer(each) for each in draw(st.lists(st.sampled_from("abcd"), max_size=2))]
         return user(results or "words") | draw(_places)
-    message_id, request = draw(st.sampled_from([None, "m1", "m2"])), draw(st.sampled_from([None, "r1"]))
-    made = assistant(*draw(_blocks), id=message_id, request=request, usage=draw(_usages), model=message_id)
+    message_id, request = draw(st.sampled_from([None, "m1", "m2"])), draw(st.sampled_from([None, "r1", "r2"]))
+    model = draw(st.sampled_from(["m", "n", None]))
+    made = assistant(*draw(_blocks), id=message_id, request=request, usage=draw(_usages), model=model)
     return made | draw(_places)
 
 
+_line = st.builds(
+    lambda record, end: json.dumps(record).encode() + end,
+    _records(),
+    st.sampled_from([b"\n", b"\n", b"\r\n", b"", b" "]),
+)
 _damage = st.sampled_from([b"", b"{", b"\xff", b"42", b'{"a":1}{"b":2}', b'{"a":1', b"\r", b'{"type":"new"}'])
 
 
 @pytest.mark.requirement("R92")
+@settings(max_examples=settings().max_examples // 2)  # up to five imports each
 @given(
-    st.lists(_records().map(lambda each: json.dumps(each).encode()) | _damage, min_size=1, max_size=8).map(b"\n".join),
+    st.lists(_line | _damage | st.just(b"\n"), min_size=1, max_size=10).map(b"".join),
     st.lists(st.floats(0, 1), min_size=1, max_size=3).map(sorted),
 )
 @example(b'{"a":1}\n{"b":2}', [0.5])
@@ -513,6 +680,27 @@ def test_cut_and_grown(tmp_path_factory, data, cuts):
     whole = Shelf()
     whole.take(path)
     assert whole.counts(path) == shelf.counts(path)
+
+
+def test_every_cut(tmp_path):
+    """A file that is imported once before it was whole has the same counts, wherever that found its end."""
+    data = dump(
+        assistant(text("H"), usage={"output_tokens": 1}, uuid="1", model="n"),
+        assistant(text("Hi"), usage={"input_tokens": 2, "output_tokens": 3}, uuid="2", request=None),
+    )
+    data += dump(assistant(call(), uuid="3", usage=None))[:-1] + dump(user([answer()], uuid="4"))
+    data += b"7\n{ x\n" + dump(assistant(call(), id="msg_2", uuid="5"), user([answer()], uuid="6"))
+    path = tmp_path / "cut.jsonl"
+    whole = Shelf()
+    path.write_bytes(data)
+    whole.take(path)
+    ends = [place for place, byte in enumerate(data, 1) if byte in b"}\n"]
+    for cut in sorted({*range(0, len(data), 31), *ends, *(end - 1 for end in ends)}):
+        shelf = Shelf()
+        for part in (data[:cut], data):
+            path.write_bytes(part)
+            shelf.take(path)
+        assert whole.counts(path) == shelf.counts(path), cut
 
 
 # --- sub-agents ------------------------------------------------------------------------------------------------------
@@ -627,7 +815,7 @@ def test_real_transcripts(shelf, name, facts):
     """The sums over the runs of a real transcript are what was counted in it by other means."""
     result = shelf.take(DATA / name)
     counts = shelf.counts(DATA / name)
-    assert {each: facts[each] for each in counts} == counts
+    assert {each: facts[each] for each in counts if each in facts} == _told(counts, facts)
     assert facts["malformed_lines"] == len(result.quarantined)
 
 
@@ -641,8 +829,13 @@ def test_real_transcripts_grown(tmp_path, name, facts):
         shelf.take(path)
     counts = shelf.counts(path)
     tokens = counts.pop("tokens_by_model")
-    assert {each: facts[each] for each in counts} == counts
+    assert {each: facts[each] for each in counts if each in facts} == _told(counts, facts)
     assert _spent(facts["tokens_by_model"]) == _spent(tokens)
+
+
+def _told(counts, facts):
+    """What the facts have a word for."""
+    return {each: count for each, count in counts.items() if each in facts}
 
 
 def _spent(tokens):

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from runjournal.cli.app import cli
 from runjournal.importers.claude_code import Source
-from runjournal.importers.lines import Bad, Reader, open_file, parse  # type: ignore[attr-defined]  # as a test may
+from runjournal.importers.lines import Reader, open_file, parse
 from runjournal.importers.transfer import export_runs, import_claude_code
 from runjournal.journal import Journal
 from runjournal.log import events as e
 from runjournal.log import limits
+from runjournal.log.store import Bill
+from runjournal.looking.audit import audit_run
 
 PEAK = Path(__file__).parent / "programs" / "peak_of.py"
 PEAK_MB_MAX = 150
@@ -129,14 +131,14 @@ def test_full_stack(tmp_path):
 def test_depth_is_that_of_values(tmp_path, depth, good):
     """Brackets in a text are no levels, and the bound is that of the levels."""
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b"[" * (depth - 1) + b'["' + b'[{\\"' * 1000 + b'"' + b"]" * depth)
+    path.write_bytes(b"[" * (depth - 1) + b'["' + b'[{\\"' * 1000 + b'"' + b"]" * depth + b"\n")
     with open_file(str(path)) as file:
         [line] = Reader(file)
-    if good:
-        assert parse(line)
-    else:
-        with pytest.raises(Bad, match="transcript_depth_max = 500"):
-            parse(line)
+    found, bad = parse(line)
+    assert (good, None if good else "nested deeper than transcript_depth_max = 500") == (
+        bool(found),
+        None if bad is None else str(bad),
+    )
 
 
 def test_commas_in_a_text_are_no_values(tmp_path):
@@ -204,6 +206,23 @@ def test_what_is_on_disk_is_what_was_in_memory(tmp_path_factory, kinds, cut):
                 import_claude_code(journal, Source(str(path)))
             found.append(list(export_runs(journal, sorted(head.run_id for head in journal.runs()))))
     assert found[1] == found[0]
+
+
+def test_newest_time(tmp_path):
+    """The run that changed last is the one with the newest time in its file, wherever that stands in it."""
+    times = {"a": ["03", "09", "04"], "b": ["05", "08"]}
+    with Journal.open("memory:") as journal:
+        for name, hours in times.items():
+            path = tmp_path / f"{name}.jsonl"
+            lines = [json.loads(user(hour)) | {"timestamp": f"2026-01-02T{hour}:00:00Z"} for hour in hours]
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+            import_claude_code(journal, Source(str(path)))
+        latest = journal.latest()
+        assert latest is not None
+        assert ("a.", "2026-01-02T09:00:00.000000Z") == (latest.run_id[:2], latest.updated_at)
+        assert ["2026-01-02T09", "2026-01-02T08"] == sorted(
+            (head.updated_at[:13] for head in journal.runs()), reverse=True
+        )
 
 
 def test_failed_import_leaves_nothing(tmp_path, monkeypatch):
@@ -296,3 +315,27 @@ def test_memory_of_an_export_is_flat_in_runs(tmp_path):
 def test_rusage_is_in_kilobytes():
     """What the measure rests on: this process has some megabytes, told in units of 1024 bytes."""
     assert 4 * 1024 < resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 16 * 1024**2
+
+
+def test_ledger_of_a_grown_message(tmp_path):
+    """A model call that has cost more since it was imported has one row in the ledger, of its own day, and audits."""
+    path, found = tmp_path / "a.jsonl", []
+    lines = [
+        {"type": "assistant", "requestId": "r", "timestamp": f"2026-01-0{day}T00:00:00Z"}
+        | {"message": {"id": "m", "model": "x", "content": [], "usage": {"input_tokens": 3, "output_tokens": day}}}
+        for day in (1, 2)
+    ]
+    for parts in ([1, 2], [2]):
+        with Journal.open("memory:") as journal:
+            for upto in parts:
+                path.write_text("".join(f"{json.dumps(line)}\n" for line in lines[:upto]))
+                assert None is import_claude_code(journal, Source(str(path))).error
+            [head] = journal.runs()
+            run_id = head.run_id
+            found += [Bill._make(each)._replace(seq=0) for each in journal.store.index_rows("bills", run_id)]
+            assert [] == [each.code for each in audit_run(journal.store, run_id) if each.severity == "error"]
+    assert [found[0]] * 2 == found
+    row = found[0]
+    assert (3, 2, "unpriced", "m", "r", "2026-01-01") == (
+        row.input, row.output, row.status, row.response_id, row.request_id, row.at[:10],
+    )  # fmt: skip

@@ -40,6 +40,7 @@ from runjournal.log.errors import (
 )
 from runjournal.log.limits import append_batch_events_max, read_page_events_max
 from runjournal.log.private_values import no_key
+from runjournal.log.tables import INDEX
 from runjournal.projections.state import RunState, dump_bytes
 from runjournal.testing import generate
 
@@ -67,7 +68,7 @@ def note(text="n"):
 
 def image(journal, run_id=R):
     store = journal.store
-    tables = [list(store.index_rows(name)) for name in ("effects", "unknowns", "step_ends", "lines", "imports")]
+    tables = [list(store.index_rows(name)) for name in INDEX]
     return list(store.read_raw(run_id)), store.head(run_id), tables, list(store.blob_digests()), store.last_position()
 
 
@@ -881,7 +882,7 @@ def test_sqlite_is_memory(twins, seed, size):
 def rows(journal, run_id):
     """All that is stored of a run."""
     store = journal.store
-    tables = [list(store.index_rows(name, run_id)) for name in ("effects", "unknowns", "step_ends", "lines", "imports")]
+    tables = [list(store.index_rows(name, run_id)) for name in INDEX]
     return (
         list(store.read_raw(run_id)),
         store.head(run_id),

@@ -16,7 +16,7 @@ from runjournal.testing.generate import claim, next_event
 from runjournal.testing.strategies import seeds
 from runjournal.writing.rebuild import rebuild
 
-TABLES = ("effects", "unknowns", "step_ends", "lines")
+TABLES = ("effects", "unknowns", "step_ends", "bills", "lines")
 
 
 def fill(journal: Journal, rng: random.Random, runs: int = 2, events: int = 25) -> None:

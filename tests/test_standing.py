@@ -367,7 +367,7 @@ def test_a_run_is_resumed_for_whoever_runs_it_next(place: Path) -> None:
     typed(store, "resume", R, "--reason", "mended", "--by", "ada")
     with Journal.open(store) as journal:
         *_, last = journal.events(R)
-    assert (e.RunRequeued("resumed", "mended"), "ada") == (last.event, last.by)
+    assert (e.RunRequeued("resumed", "mended", point=3), "ada") == (last.event, last.by)
     assert "it is queued: run it" in typed(store, "resume", R, code=5).stderr
     done = typed(store, "resume", R, "--agent", "standing_agents:later", "--reason", "now")
     assert "3\n" == done.stdout

@@ -55,7 +55,7 @@ class Desk:
     def image(self):
         """All that the store holds of the run, but for the lease."""
         store = self.journal.store
-        tables = [list(store.index_rows(name)) for name in ("effects", "unknowns", "step_ends", "lines")]
+        tables = [list(store.index_rows(name)) for name in ("effects", "unknowns", "step_ends", "bills", "lines")]
         return list(store.read_raw(R)), store.head(R), tables
 
     @property
@@ -196,6 +196,7 @@ SAMPLES: dict[str, Any] = {
     "model.started": e.ModelStarted("m2", "gpt", "h", 1),
     "model.completed": e.ModelCompleted("m", 1, "hi"),
     "model.failed": e.ModelFailed("m", 1, ERROR, transient=False),
+    "model.recounted": e.ModelRecounted("m", 1, "gpt", {"input": 1, "output": 2, "cache_read": 0, "cache_write": 0}),
     "tool.started": tool("c2"),
     "tool.dispatched": e.ToolDispatched("o"),
     "tool.completed": e.ToolCompleted("c", 1),
@@ -244,7 +245,7 @@ ANYONE = {
 }
 OWNER = SAMPLES.keys() - {
     "run.queued", "run.imported", "run.opened", "run.erased", "run.purged", "run.claimed", "step.recorded",
-    "tool.dispatched",
+    "tool.dispatched", "model.recounted",
 }  # fmt: skip
 
 

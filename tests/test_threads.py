@@ -6,6 +6,7 @@ import contextvars
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -441,3 +442,61 @@ def test_a_thread_that_is_left_out_is_found():
     assert lab.processes == 2
     assert "B" not in lab.tags
     assert [("run.waiting", "code")] == [(lab.types()[-1], wait["kind"]) for wait in lab.last("run.waiting").for_]
+
+
+# Who is at work.
+
+
+@pytest.mark.parametrize("waits", ["ask", "sleep", "signal"])
+@pytest.mark.parametrize("works", ["body", "thread"])
+def test_a_run_stays_for_a_thread_that_is_between_two_verbs(waits: str, works: str):
+    """One thread waits for somebody or a time; the other one, in plain code, reaches its next call in this life."""
+    lab, plain = SyncLab(), list[str]()
+    tool = lab.tool("pay", "unsafe", lambda: "paid")
+
+    def agent(run: Run) -> Any:
+        def wait() -> None:
+            match waits:
+                case "ask":
+                    run.ask("ok?")
+                case "sleep":
+                    run.sleep(for_s=3600.0)
+                case _:
+                    run.wait_signal("go")
+
+        def work() -> None:
+            for _ in range(100):
+                if run._driver._waiting:  # the other one waits, and nothing is in flight
+                    break
+                time.sleep(0.01)
+            plain.append("over")
+            tool()
+
+        with run.step("s"):
+            other = run.thread(work if works == "thread" else wait)
+            (wait if works == "thread" else work)()
+            other.join()
+
+    assert lab.run(agent) == "waiting"
+    assert lab.types().count("tool.completed") == 1
+    assert plain == ["over"]
+
+
+def test_a_run_does_not_stay_for_a_thread_for_ever(monkeypatch: pytest.MonkeyPatch):
+    """One that waits for another by means of its own holds the run for a bounded time."""
+    monkeypatch.setattr("runjournal.run.working_wait_s", 0.05)
+    monkeypatch.setattr("runjournal.run.thread_look_s", 0.01)
+    lab, asked = SyncLab(), threading.Event()
+
+    def agent(run: Run) -> Any:
+        def ask() -> None:
+            try:
+                run.ask("ok?")
+            finally:
+                asked.set()
+
+        with run.step("s"):
+            run.thread(ask)
+            assert asked.wait(WAIT_S)
+
+    assert lab.run(agent) == "waiting"

@@ -429,7 +429,7 @@ class Sender:
             if isinstance(paid, e.ModelCompleted):
                 return replace(
                     event, usage=paid.usage, cost=paid.cost, response_id=paid.response_id,
-                    request_id=paid.request_id, response_model=paid.response_model,
+                    request_id=paid.request_id, response_model=paid.response_model, price=paid.price,
                 )  # fmt: skip
             return target.spent(event, error)
         return event

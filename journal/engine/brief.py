@@ -53,7 +53,7 @@ def _plan(tasks: Sequence[Task]) -> Iterator[str]:
         return
     left = [task for task in tasks if task["status"] in ("doing", "todo")]
     doing = [task for task in left if task["status"] == "doing"]
-    following = (doing or left or [None])[0]
+    following = next(iter(doing or left), None)
     said = f", next: {following['title']}" if following else ", nothing is left to do"
     yield f"{tasks_done(tasks)} of {len(tasks)} done{said}"
     for task in left[:brief_tasks_max]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Final, Protocol, TypedDict, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, cast
 
 from runjournal.log import events as e
 from runjournal.log.base import Event, Json
@@ -21,6 +21,8 @@ from runjournal.log.limits import (
     usage_bytes_max,
 )
 from runjournal.log.shapes import COST, USAGE, Shape
+from runjournal.projections.pricing import money_text, reported_by
+from runjournal.projections.usage import measure, told_by
 
 from .failures import Failed, ToolUsesRun, Transient, check_name, error_of, said
 from .requests import AskedRequest, copied
@@ -29,6 +31,7 @@ from .tools import Tool, Tx, Word, known
 from .verdict import ToolToday
 
 Error = dict[str, Any]
+PriceOf: TypeAlias = Callable[[Mapping[str, Any] | None, tuple[str | None, ...]], dict[str, Any] | None]
 
 
 class Target(Protocol):
@@ -183,11 +186,11 @@ class ModelOptions(TypedDict, total=False):
     """What `run.model` takes beside the name, the request and `call`.
 
     `check(answer)` raises or returns False for an answer that can't be used: the model is asked again, and paid again.
-    `into(answer)` turns the recorded JSON into the value that the agent gets. `usage(answer)` returns the tokens,
-    {input, output, cache_read, cache_write}, and `cost(answer)` the price, {amount, currency}, where the answer doesn't
-    say them as `usage` and `cost`; None is unknown. `timeout_s` bounds the call in seconds; `provider` and
-    `fingerprint` are for the log. `retry` says how often it is asked again after a failure that may pass, where the
-    journal's own `retry` doesn't fit.
+    `into(answer)` turns the recorded JSON into the value that the agent gets. `usage(answer)` returns the tokens, as
+    the provider tells them or as {input, output, cache_read, cache_write}, and `cost(answer)` the price, {amount,
+    currency}, where the answer doesn't say them as `usage` and `cost`; None is unknown. `timeout_s` bounds the call in
+    seconds. `provider` is the provider's name: its usage is read by its rule. `fingerprint` is for the log. `retry`
+    says how often it is asked again after a failure that may pass, where the journal's own `retry` doesn't fit.
     """
 
     check: Callable[[Any], object] | None
@@ -203,10 +206,11 @@ class ModelOptions(TypedDict, total=False):
 class ModelTarget:
     """A model, as the core calls it. `call(request)` asks it.
 
-    `check(answer)` raises or returns False for an answer that can't be used. `usage(answer)` returns its tokens,
-    {input, output, cache_read, cache_write}, by default what `usage_of` finds. `cost(answer)` returns its price,
-    {amount, currency} or {amount, currency, source}, by default what `cost_of` finds. None is unknown. If one of these
-    raises, or returns another shape, that is unknown too: an answer that was paid for must not get lost by it.
+    `check(answer)` raises or returns False for an answer that can't be used. `usage(answer)` returns its tokens in a
+    provider's words or the journal's, by default what the answer has as `usage`; `projections/usage.py` reads them.
+    `cost(answer)` returns its price, {amount, currency} or {amount, currency, source}, by default what `cost_of` finds.
+    None is unknown. If one of these raises, or returns another shape, that is unknown too: an answer that was paid for
+    must not get lost by it.
     """
 
     policy = "model"
@@ -239,10 +243,11 @@ class ModelTarget:
         self.provider = provider
         self.timeout_s = timeout_s
         self.into = into
-        self.usage = usage or usage_of
+        self.usage = usage
         self.cost = cost or cost_of
         self.fingerprint = fingerprint
         self.retry = checked(retry, name)
+        self.price_of: PriceOf = _nothing  # of a usage, by the names of the model: set by who has a list
 
     @property
     def is_async(self) -> bool:
@@ -286,8 +291,9 @@ class ModelTarget:
         except Exception as error:  # noqa: BLE001 - whatever an answer does when it is looked at: it was paid for
             why = error_of(error)[0]
             told = Failed(why["type"], f"the answer can't be stored: {why['message']}")
-            return e.ModelCompleted(call_id, attempt, None, *self._spent(value)), told
-        usage, cost = self._spent(answer)
+            usage, cost, price = self._spent(value)
+            return e.ModelCompleted(call_id, attempt, None, usage, cost, price=price), told
+        usage, cost, price = self._spent(answer)
         try:
             if self.check is not None and self.check(answer) is False:
                 raise Transient("the answer was rejected")  # noqa: TRY301 - as if the check had raised it
@@ -295,7 +301,7 @@ class ModelTarget:
             raise
         except Exception as error:  # noqa: BLE001 - a check says no by raising
             stored, _ = error_of(error)
-            return e.ModelCompleted(call_id, attempt, answer, usage, cost), Failed(
+            return e.ModelCompleted(call_id, attempt, answer, usage, cost, price=price), Failed(
                 stored["type"], stored["message"], transient=True
             )
         about: Mapping[str, Any] = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
@@ -303,7 +309,7 @@ class ModelTarget:
             call_id, attempt, answer, usage, cost,
             response_id=_short(about.get("id")),
             finish_reason=_short(about.get("stop_reason") or about.get("finish_reason")),
-            request_id=_request_id(value), response_model=_short(about.get("model")),
+            request_id=_request_id(value), response_model=_short(about.get("model")), price=price,
         ), None  # fmt: skip
 
     def failed(
@@ -322,14 +328,18 @@ class ModelTarget:
         event = replace(event, request_id=_short(said(error, "request_id")))
         if not told:
             return event
-        usage, cost = self._spent(told)
-        return replace(event, usage=usage, cost=cost)
+        usage, cost, price = self._spent(told)
+        return replace(event, usage=usage, cost=cost, price=price)
 
-    def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return its usage and its cost, each None if that is unknown."""
-        usage = _said(self.usage, answer, USAGE, lent=self.usage is not usage_of)
+    def _spent(self, answer: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Return its usage, what somebody says that it cost, and its price by a list, each None if that is unknown."""
+        told = self.usage or told_by
+        usage = _said(
+            lambda value: measure(told(value), self.provider, value), answer, USAGE, lent=self.usage is not None
+        )
         cost = _said(lambda value: _money(self.cost(value)), answer, COST, lent=self.cost is not cost_of)
-        return usage, cost
+        model = cast("dict[str, Any]", answer).get("model") if isinstance(answer, dict) else None
+        return usage, cost, self.price_of(usage, (_short(model), self.name))
 
     def word(self, args: Json, key: str) -> Word | None:
         """Return None: a model has no hook."""
@@ -373,7 +383,7 @@ def _said(
     """
     try:
         said = say(copy.deepcopy(answer) if lent else answer)
-        found: dict[str, Any] | None = None if said is None else plain(dict(said))
+        found = None if said is None else _plain(dict(said))
         if found is not None:
             shape.check(found, "$")
             if len(dumps(found)) > usage_bytes_max:
@@ -386,6 +396,15 @@ def _said(
     return found
 
 
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """Return it as JSON; what can't be JSON of a provider's own words is left out, the counters stay."""
+    try:
+        stored: dict[str, Any] = plain(found)
+    except Unstorable:
+        stored = plain({name: value for name, value in found.items() if name != "raw"})
+    return stored
+
+
 def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a cost as it is stored: the amount is decimal text, never a float's digits."""
     if said is None:
@@ -395,44 +414,14 @@ def _money(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
         text = amount
     else:
         number = Decimal(repr(amount) if isinstance(amount, float) else amount)
-        text = format(number, "f") if abs(number.adjusted()) <= money_digits_max else str(number)
+        text = money_text(number) if abs(number.adjusted()) <= money_digits_max else str(number)
     return {"source": "reported", **said, "amount": text}
 
 
 def cost_of(answer: Json) -> Mapping[str, Any] | None:
-    """Return the price that an answer tells as `cost`: {amount, currency, source?}; None if it tells nothing."""
-    told = cast("dict[str, Any]", answer).get("cost") if isinstance(answer, dict) else None
-    return cast("dict[str, Any]", told) if isinstance(told, dict) else None
+    """Return the price that an answer tells, {amount, currency, source?}; None if it tells nothing."""
+    return reported_by(answer)
 
 
-_NAMES: Final = (
-    ("input", ("input_tokens", "prompt_tokens", "input")),
-    ("output", ("output_tokens", "completion_tokens", "output")),
-    ("cache_read", ("cache_read_input_tokens", "cache_read")),
-    ("cache_write", ("cache_creation_input_tokens", "cache_write")),
-)
-
-
-def usage_of(answer: Json) -> dict[str, Any] | None:
-    """Return the tokens that an answer tells as `usage`, as Anthropic's and OpenAI's APIs do; None if it tells nothing.
-
-    {input, output, cache_read, cache_write, raw}: input without the cache. OpenAI counts cached tokens inside its input
-    (`prompt_tokens_details.cached_tokens`), Anthropic doesn't.
-    """
-    told = cast("dict[str, Any]", answer).get("usage") if isinstance(answer, dict) else None
-    if not isinstance(told, dict):
-        return None
-    usage = cast("dict[str, Any]", told)
-    if not any(key in usage for _, keys in _NAMES[:2] for key in keys):
-        return None
-    found = {name: next((_count(usage[key]) for key in keys if key in usage), 0) for name, keys in _NAMES}
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    if isinstance(details, dict):
-        cached = _count(cast("dict[str, Any]", details).get("cached_tokens"))
-        found["cache_read"] = cached
-        found["input"] = max(0, found["input"] - cached)
-    return {**found, "raw": usage}
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+def _nothing(usage: Mapping[str, Any] | None, models: tuple[str | None, ...]) -> None:
+    """Return no price."""

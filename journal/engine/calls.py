@@ -202,8 +202,9 @@ class Caller:
         digest = args_sha256(identity := target.identity(args))
         if isinstance(target, ToolTarget) and (mistake := self.names.claim(target.tool, entry.functions)) is not None:
             self.core.halt(mistake)
-        call_id = own_key or self.free_id(entry, target.name, identity)
-        if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE:
+        store = self.core.lineage.store_id if isinstance(target, ToolTarget) else ""
+        call_id = own_key or self.free_id(entry, target.name, identity, store)
+        if not own_key and isinstance(target, ToolTarget) and target.policy not in REPEATABLE | {"outbox"}:
             call_id = yield from self._equal(entry, target, args, call_id)
         if own_key and any(each not in (None, (target.name, digest)) for each in known(self.core, entry, call_id)):
             raise f.KeyReused(f"{target.name}: the key {own_key!r} is that of another tool or of other arguments")
@@ -288,12 +289,14 @@ class Caller:
         left = [key for key, call in calls.items() if call.began and call.place and key not in entry.asked]
         return sorted(left, key=lambda key: calls[key].place)[:1]
 
-    def free_id(self, entry: Entry, what: str, args: Json) -> str:
-        """Return the id of a call or a question: equal ones are told apart by n."""
-        scope, salt = self.core.lineage.scope, self.core.lineage.salt
-        first = call_key(scope, entry.step, what, args, salt=salt)
+    def free_id(self, entry: Entry, what: str, args: Json, store: str = "") -> str:
+        """Return the id of a call or a question: equal ones are told apart by n. That of a tool joins the `store`'s."""
+        lineage, step = self.core.lineage, entry.step
+        first = call_key(lineage.scope, step, what, args, 1, lineage.salt, store)
         n = entry.numbers.get(first, 1)
-        while (call_id := first if n == 1 else call_key(scope, entry.step, what, args, n, salt)) in entry.busy:
+        while (
+            call_id := first if n == 1 else call_key(lineage.scope, step, what, args, n, lineage.salt, store)
+        ) in entry.busy:
             n += 1
         entry.numbers[first] = n
         return call_id
@@ -334,6 +337,9 @@ class Caller:
         One whose failure proves nothing is judged as after a crash, but that its hook was asked just now.
         """
         while outcome is LIVE:
+            if target.policy == "outbox":
+                yield from self.sender.start(entry, call_id, target, args)
+                return call_id
             if (yield from self.sender.paused(entry, call_id, target, args)):
                 return PAUSED
             started = yield from self.sender.start(entry, call_id, target, args)
@@ -399,6 +405,8 @@ class Caller:
         if verdict == "run":
             return LIVE
         call = core.state.calls.known.get(call_id)
+        if target.policy == "outbox" or (call is not None and call.policy == "outbox"):
+            return call_id
         if verdict == "recorded":
             if call is not None and call.untold:
                 yield from core.append(e.ToolAdopted(call_id))

@@ -2,7 +2,7 @@
 
 A child is a call whose attempts are the runs of its line. Which child it is follows from the ask, as with calls. What
 `wait` returns is history first, the ends that this attempt of the step was told, each once, in the order of the log;
-then how the line of the child stands now. The rules: engine.md K1 to K10.
+then how the line of the child stands now. The rules: engine.md K1 to K13.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ChildStanding(NamedTuple):
     """How the line of a child stands: its newest run, and the end of that, None while it goes on.
 
     `ready`: it may be run here, now; `due_at`: then it may be (UTC text). `spent` is what its line and all below
-    it have spent, {usd, tokens}.
+    it have spent, {usd, tokens}. `above`: of one that was cancelled, the run whose cancel alone has done that.
     """
 
     run_id: str
@@ -84,6 +84,7 @@ class ChildStanding(NamedTuple):
     ready: bool
     spent: dict[str, Any] | None = None
     due_at: str | None = None
+    above: str | None = None
 
 
 class Nursery(Protocol):
@@ -99,6 +100,10 @@ class Nursery(Protocol):
 
     def standing(self, run_id: str, *, spent: bool) -> ChildStanding | None:
         """Return how the line of a run stands; None if there is no such run."""
+        ...
+
+    def take_up(self, run_id: str) -> bool:
+        """Retry a child that was cancelled with the run that began it; return whether its line has gone on."""
         ...
 
     def path_of(self, agent: Callable[..., Any]) -> str | None:
@@ -251,6 +256,10 @@ class ChildCalls:
             there = self.nursery.standing(child_id, spent=core.state.status.budget is not None)
             if there is None or (child is None and not self._is_ours(child_id)):
                 raise f.NotAChild(f"run {child_id} is no child of this run: run.spawn begins one, and returns its id")
+            if there.above == core.lineage.run_id:
+                core.halt(f.Cancelled(f"run {there.run_id} was cancelled with the run that has begun it"))
+            if there.above is not None and self.nursery.take_up(there.run_id):
+                continue
             if there.end is not None:
                 at = yield from core.append(_finished(child_id, there))
                 if isinstance(there.end, e.RunCancelled) and core.state.status.cancel:  # it was cancelled from above

@@ -385,7 +385,7 @@ class Context:
         return [unbound[place] if place in unbound else next(outcomes) for place in range(len(asks))]
 
     def _model(self, name: str, request: Json, call: Callable[[Json], Any], how: ModelOptions) -> Verb[Json]:
-        target = ModelTarget(name, call, **how)
+        target = self._parts.priced(ModelTarget(name, call, **how))
         self._core.driver.check(target)
         now = self._core.lineage.clock.now()
         asked = self._core.locked(lambda: self._parts.requests.asked(name, request, now))

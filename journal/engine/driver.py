@@ -129,6 +129,11 @@ class Driver(Protocol):
         """Return whether nobody was told anything in the last turns."""
         ...
 
+    @property
+    def working(self) -> bool:
+        """Return whether somebody else of the step is between two verbs, where that is known (engine.md W26)."""
+        ...
+
     # The step of a context.
 
     def begin_step(self, entry: Entry) -> None:

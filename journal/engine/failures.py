@@ -267,7 +267,7 @@ class MemoryMutated(Mistake):
 
 
 class RunFailed(JournalError):
-    """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run.
+    """The run has failed; `error` and `cause` say why. `retry` goes on from it as a new run; `fork`, if it is imported.
 
     `answers` are the commands to type first, one for each call: they say what became of what may have happened. `db`
     names the store in the commands.
@@ -276,14 +276,21 @@ class RunFailed(JournalError):
     code = "run_failed"
 
     def __init__(
-        self, run_id: str, cause: str, error: dict[str, Any], answers: Iterable[list[str]] = (), db: str = ""
+        self,
+        run_id: str,
+        cause: str,
+        error: dict[str, Any],
+        answers: Iterable[list[str]] = (),
+        *,
+        db: str = "",
+        link: str = "retry",
     ) -> None:
         asked = list(answers)
         self.answers = [each for group in asked for each in group]
         say = "".join(f"say what became of it, {shell.choice(group)}, then " for group in asked)
         super().__init__(
             f"run {run_id} has failed ({cause}): {error['type']}: {error['message']}; "
-            f"{say}`{shell.command('retry', run_id, db=db)}` makes a new run that goes on from here: run that one"
+            f"{say}`{shell.command(link, run_id, db=db)}` makes a new run that goes on from here: run that one"
         )
         self.run_id = run_id
         self.cause = cause

@@ -88,6 +88,8 @@ class Lineage:
         self.scope = state.status.scope  # a run keeps it for ever
         self.salt = source.store.secret("scope", self.scope) or b""
         """What ids of calls are worked out with in a private line; else nothing."""
+        self.store_id = source.store.store_id
+        """What keys that tools are sent under join."""
         self._parts = list(self._walk())
 
     def _walk(self) -> Iterator[Segment]:

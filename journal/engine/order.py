@@ -30,8 +30,8 @@ class TellingOrder:
     # What comes before anything new.
 
     def idle(self, entry: Entry) -> bool:
-        """Return whether nothing is in flight, waits for its turn, or was just told."""
-        return self.driver.calm and not entry.flights and not entry.held
+        """Return whether nothing is in flight, waits for its turn, or was just told, and no thread is at work."""
+        return self.driver.calm and not entry.flights and not entry.held and not self.driver.working
 
     def left_out(self, entry: Entry, *, calls: bool = True, questions: bool = True) -> set[str]:
         """Return what this attempt has on record and this entry hasn't asked for: sent calls, and questions."""

@@ -14,12 +14,14 @@ from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWal
 
 from . import failures as f
 from .brief import Past, brief_text
+from .callees import ModelTarget
 from .calls import Caller
 from .children import ChildCalls, Nursery
 from .commands import Verb
 from .core import Core
 from .driver import finished
 from .media import RunMedia
+from .price_list import LIST, PriceList
 from .requests import AskedRequests
 from .resuming import ResumeReport, prompt_words
 from .timers import Timers
@@ -86,6 +88,7 @@ class RunParts:
         *,
         store_requests: bool = True,
         past: Past,
+        prices: PriceList = LIST,
     ) -> None:
         self.core = caller.core
         self.core.media = media
@@ -94,10 +97,17 @@ class RunParts:
         self.children = ChildCalls(caller, nursery)
         self.timers = Timers(caller)
         self.lent = LentValues()
+        self.prices = prices
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
         self.past = past
         self.pinned: Fingerprints | None = None  # the prompt that the agent has pinned in this process
         self._read = ReadMessages(self.core)
+
+    def priced(self, target: ModelTarget) -> ModelTarget:
+        """Return a model that says by this run's list what its answers cost."""
+        clock = self.core.lineage.clock
+        target.price_of = lambda usage, models: self.prices.price(target.provider, models, clock.now(), usage)
+        return target
 
     def drive(self, verb: Verb[T]) -> T:
         """Run a verb that blocks, or waits for nothing but appends."""

@@ -220,7 +220,11 @@ class StepControl:
     def _stop_if_unended(self, entry: Entry) -> None:
         """No step completes while a call that it asked for has no end: its asker was closed in the middle of it."""
         calls = self.core.state.calls.of_step(entry.step)
-        if names := {call.tool for key, call in calls.items() if key in entry.asked and call.status == "open"}:
+        if names := {
+            call.tool
+            for key, call in calls.items()
+            if key in entry.asked and call.status == "open" and call.policy != "outbox"
+        }:
             self.core.halt(f.Released(f"{', '.join(sorted(names))} was begun in step {entry.step} and has no end"))
 
     def fail(self, entry: Entry, error: BaseException, *, cut: bool = False) -> Verb[f.Told]:

@@ -9,6 +9,7 @@ plain function. The policy says what the world promises:
 * `transactional`: its effect is in the store's own transaction, through its first parameter `tx`;
 * `idempotent`: it may simply be made again (read-only tools are);
 * `keyed`: whoever receives it does it once for a key, for `key_ttl_s`;
+* `outbox`: the call is written down, and a relay makes it once the step is complete (`Journal.relay`);
 * `unsafe`: never sent again while it may have happened.
 """
 
@@ -429,6 +430,11 @@ def _check(made: Tool[..., Any]) -> None:
             raise InvalidArgument(f"{made.name}: not_sent: expected a tuple of classes of exceptions, got {each!r}")
     if made.policy == "keyed" and KEY_PARAMETER not in parameters:
         raise InvalidArgument(f"{made.name}: a keyed tool takes a parameter `{KEY_PARAMETER}`, and passes it on")
+    if made.policy == "outbox" and (made.is_async or KEY_PARAMETER not in parameters or made.into or made.read_only):
+        raise InvalidArgument(
+            f"{made.name}: a tool of the outbox is a plain function that takes a parameter `{KEY_PARAMETER}` and "
+            "passes it on, without into=: the relay calls it, and the agent never sees its result"
+        )
     if made.policy == "transactional" and (made.is_async or "tx" not in parameters):
         raise InvalidArgument(f"{made.name}: a transactional tool is a plain function whose first parameter is `tx`")
     for given, function in {"reconcile": made.reconcile, "into": made.into}.items():
@@ -455,6 +461,17 @@ def tool(
     retry: Retry | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[Concatenate[Tx, P], R]], Tool[P, R]]: ...
+
+
+@overload
+def tool(
+    *,
+    policy: Literal["outbox"],
+    key: str | None = None,
+    key_ttl_s: float = 24 * 3600.0,
+    reconcile: Callable[[dict[str, Json], str], Word | None] | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[P, Any]], Tool[P, str]]: ...
 
 
 @overload
@@ -487,7 +504,8 @@ def tool(
 
     Without a policy a tool is `unsafe`; with `read_only=True`, `idempotent`. A `keyed` one takes a parameter
     `idempotency_key`, which the journal fills in, and whose receiver remembers it for `key_ttl_s` seconds; a
-    `transactional` one takes `tx` first.
+    `transactional` one takes `tx` first. An `outbox` one takes the key as a keyed one does: a call of it is written
+    down and returns its key, and `Journal.relay` makes it once the step is complete.
 
     `timeout_s` bounds a call in seconds: then it fails as a TimeoutError, and may have happened. The body of a plain
     function goes on in its thread, and says later what became of it. `key="order-{order_id}"` names the call by its
@@ -525,16 +543,19 @@ _ABOUT: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 
 
 def call_key(  # noqa: PLR0917 - what an id is worked out from
-    scope: str, step: str, what: str, args: Json, n: int = 1, salt: bytes = b""
+    scope: str, step: str, what: str, args: Json, n: int = 1, salt: bytes = b"", store: str = ""
 ) -> str:
     """Return which call it is: the id of a call, and the idempotency key that its tool is passed.
 
     That is the first 24 hex digits of SHA-256 over the JSON (the standard library's, keys sorted, not escaped) of
-    {task, step, tool, args}, and n if it is more than 1: the n-th equal call of its step. In a private run it is
+    {task, step, tool, args}, n if it is more than 1, the n-th equal call of its step, and `store`, the id of the store,
+    if it is the call of a tool: what a store made anew sends is new to whoever receives it. In a private run it is
     HMAC-SHA-256 under the key of its line, `salt`: who has the id alone can't try which arguments lead to it.
     """
     about: dict[str, Json] = {"task": scope, "step": step, "tool": what, "args": args}
     if n > 1:
         about["n"] = n
+    if store:
+        about["store"] = store
     text = _ABOUT.encode(about).encode()
     return (hmac.new(salt, text, "sha256") if salt else hashlib.sha256(text)).hexdigest()[:24]

@@ -3,7 +3,7 @@
 The engine acts on it. `recover`, the recovery before the agent is called and `runjournal show` report it. The first
 rule that fits counts (docs/explanation/recovery.md has the table):
 
-1. its outcome is known: `recorded`, it is returned;
+1. its outcome is known: `recorded`, it is returned; so it is for a call of the outbox, which a relay delivers;
 2. no attempt may have happened, since the call is repeatable or every attempt said that it did nothing; or the agent
    was told that nobody knows, and that was the word: `run`;
 3. the tool has a hook: `hook`, which is asked; if it doesn't know, the rules below count;
@@ -94,6 +94,10 @@ def judge(call: Call, tool: ToolToday | None, now: Moment, *, happened: bool = F
     """
     if happened or call.status == "completed":
         return Judgement("recorded", "its outcome is on record")
+    if call.policy == "outbox" and call.maybe:
+        if not call.parked:
+            return Judgement("recorded", "a relay delivers it under its key, once its step is complete")
+        return Judgement("fail" if call.said else "ask", "no relay could deliver it, and none tries any more")
     if not call.maybe:
         if call.policy in EFFECT_FREE:
             return Judgement("run", "it may simply be made again")

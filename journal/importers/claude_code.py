@@ -8,10 +8,14 @@
 | the first line of a sidechain | child.spawned; its lines are a run of their own with the same path |
 | anything else, also a record of an unknown type | note.added, code `record`: the line as it stands |
 | the `journal.jsonl` of a workflow, no session's | a run of kind `claude-code.workflow`; its lines are notes |
+| a line with several records glued together | each of them, and note.added, code `glued`, for each but the first |
+| a line that comes again, byte for byte, with its uuid | note.added, code `repeated_line` |
 | a line that is no JSON | quarantined: note.added, code `quarantined`, with its number and the cause |
 
 `raw` of a message is the list of the records that it was made of, without what `content` holds; `{"json": line}` for
-one that holds what the journal can't (see `values.storable`). Calls keep the provider's ids, their policy is `unsafe`.
+one that holds what the journal can't (see `values.storable`). A call of a tool is known by its message and its id,
+since models begin their ids anew; it keeps the provider's id unless another message has used that. Its policy is
+`unsafe`. A model call that was imported while its message still grew, and has cost more since, gets model.recounted.
 A result without a call is note.added, code `orphan_result`. The rest of a message whose beginning was imported before,
 with other assistant messages in between, is note.added, code `message_continued`: order is that of the file.
 """
@@ -25,13 +29,13 @@ from typing import IO, Final, NamedTuple
 from runjournal.log.events import RunImported
 from runjournal.log.limits import export_header_bytes_max, title_chars_max
 from runjournal.log.sqlite_scratch import Scratch
+from runjournal.log.store import Import
 
 from .base import FileImport, ImportedRun, Item, Known
-from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, taken_of
+from .claude_files import Source, Taken, discover, holds_records, identify, meta_of, real_path, taken_of
 from .claude_session import WORKFLOW, Chain, Session
 from .jsonl import is_export
 from .lines import Reader, TextLine, open_file, parse
-from .values import Bad, storable
 
 __all__ = ["Source", "discover", "holds_records", "read"]
 
@@ -58,7 +62,8 @@ def read(source: Source, known: Known) -> FileImport:
     """Return what a transcript adds to the journal, beside what is known of it. Never raises for what the file holds.
 
     The file is read whole: the part that was taken before must be as it was. A last line without a newline that is no
-    JSON is torn: it isn't taken, and is read again when the file has grown.
+    JSON is torn: it isn't taken, and is read again when the file has grown. Of two copies of a session the longer one
+    counts, whichever comes first; the shorter one has nothing to add.
     """
     result = FileImport(os.fsencode(source.path).decode(errors="replace"))
     try:
@@ -95,21 +100,24 @@ def _read(source: Source, file: IO[bytes], known: Known, result: FileImport) -> 
     if identity and identity.workflow:
         session.main.kind = WORKFLOW
     reader = Reader(file, taken.bytes)
-    if reader.size < taken.bytes:
-        raise _Refused(f"the file has {reader.size} bytes, {taken.bytes} were imported before; nothing was added")
-    end, digest = 0, reader.hash.hexdigest()
+    if row is not None and reader.size < taken.bytes:
+        result.runs = [_shorter(source, reader, row, taken)]
+        return
+    end = 0
     for line in reader:
         if not session.live and line.start >= taken.bytes:
-            _same(digest, row.sha256 if row else "", taken)
+            _same(reader.before.hexdigest(), row.sha256 if row else "", taken)
             session.go_live()
         if _take(line, session, result):
-            end, digest = reader.offset, reader.hash.hexdigest()
+            end = reader.offset
+    digest = (reader.hash if end == reader.offset else reader.before).hexdigest()
     if not session.live:
         _same(digest, row.sha256 if row else "", taken)
         session.go_live()
     if identity:
         title, note = meta_of(source.path) if identity.agent else (None, None)
-        about = _About(result.path, digest, Taken(end, identity.digest).dump(), title, note)
+        now = Taken(end, identity.digest, real_path(source.path), tuple(reader.marks))
+        about = _About(result.path, digest, now.dump(), title, note)
         result.runs = list(_runs(session, about))
 
 
@@ -118,21 +126,32 @@ def _same(digest: str, expected: str, taken: Taken) -> None:
         raise _Refused(f"the first {taken.bytes} bytes were changed since they were imported; nothing was added")
 
 
+def _shorter(source: Source, reader: Reader, row: Import, taken: Taken) -> ImportedRun:
+    """Return nothing new, for a file that is a part of a longer copy elsewhere. Raises _Refused if it isn't."""
+    if real_path(source.path) == taken.path:
+        raise _Refused(f"the file has {reader.size} bytes, {taken.bytes} were imported before; nothing was added")
+    for _ in reader:
+        pass
+    if set(reader.marks) - set(taken.marks):
+        raise _Refused(f"a longer copy, {taken.path}, was imported before, and this one differs; nothing was added")
+    path = os.fsencode(source.path).decode(errors="replace")
+    return ImportedRun(row.run_id, SOURCE, path, row.sha256, (), row.taken, None)
+
+
 def _take(line: TextLine, session: Session, result: FileImport) -> bool:
-    """Take one line, or put it into quarantine; return whether the file is done with up to its end."""
-    try:
-        parsed = parse(line)
-        clean = storable(parsed[1]) if parsed is not None else None
-    except Bad as bad:
-        result.torn_tail = not line.ended
-        cause = f"torn: the file ends in it ({bad})" if result.torn_tail else str(bad)
-        result.quarantine(line.number, cause)
-        if line.ended:
-            session.quarantined(line.number, cause)
-        return line.ended
-    if parsed is not None and clean is not None:
-        session.record(line.number, *parsed, *clean)
-        return True
+    """Take the records of a line, and put what is none into quarantine; return whether it is done with to its end."""
+    records, bad = parse(line)
+    for place, record in enumerate(records):
+        if place or line.rest:
+            session.glued(line.number)
+        session.record(line.number, *record)
+    if bad is None:
+        return bool(records) or line.ended
+    result.torn_tail = not line.ended
+    cause = f"torn: the file ends in it ({bad})" if result.torn_tail else str(bad)
+    result.quarantine(line.number, cause)
+    if line.ended:
+        session.quarantined(line.number, cause)
     return line.ended
 
 

@@ -24,7 +24,7 @@ from runjournal.log.store import Import
 
 from .base import Known
 from .lines import Reader, open_file, parse
-from .values import Bad, dict_of, short_digest, text_of
+from .values import dict_of, short_digest, text_of
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -52,23 +52,35 @@ class Identity(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """How much of a file was taken: that many bytes, the first record with this digest."""
+    """How much of a file was taken: that many bytes, the first record with this digest, out of the file `path`.
+
+    `marks` are a few places before that, each with the hash of the bytes up to there, so that a copy that is shorter
+    is known.
+    """
 
     bytes: int
     first: str
+    path: str = ""
+    marks: tuple[tuple[int, str], ...] = ()
 
     def dump(self) -> str:
         """Return it as `Import.taken` holds it."""
-        return json.dumps({"v": 1, "bytes": self.bytes, "first": self.first})
+        return json.dumps({"v": 1, **self._asdict()})
 
 
 def taken_of(row: Import) -> Taken | None:
     """Return what `Taken.dump` made this of; None if another importer wrote it."""
     try:
         data = json.loads(row.taken)
-        return Taken(int(data["bytes"]), str(data["first"]))
+        marks = tuple((int(place), str(digest)) for place, digest in data.get("marks", ()))
+        return Taken(int(data["bytes"]), str(data["first"]), str(data.get("path", "")), marks)
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def real_path(path: str) -> str:
+    """Return where a file is, as text that can be stored."""
+    return os.fsencode(_real(path)).decode(errors="replace")
 
 
 def discover(paths: Iterable[str]) -> list[Source]:
@@ -145,12 +157,9 @@ def holds_records(source: Source) -> bool:
 
 def _first_record(file: IO[bytes]) -> tuple[bytes, Mapping[str, Any]] | None:
     for line in Reader(file):
-        try:
-            parsed = parse(line)
-        except Bad:
-            continue
-        if parsed is not None and (record := dict_of(parsed[1])) is not None:
-            return parsed[0].encode(), record
+        for each in parse(line)[0]:
+            if (record := dict_of(each.value)) is not None:
+                return each.text.encode("utf-8", "surrogatepass"), record
     return None
 
 

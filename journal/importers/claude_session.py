@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
+from runjournal.engine.price_list import listed
 from runjournal.log.events import (
     ChildSpawned,
     Event,
     Json,
     MessageAppended,
+    ModelRecounted,
     NoteAdded,
     ToolCompleted,
     ToolFailed,
@@ -23,14 +25,16 @@ from runjournal.log.events import (
 )
 from runjournal.log.limits import (
     error_chars_max,
+    import_lines_held_max,
     import_messages_held_max,
     import_names_held_max,
     version_chars_max,
 )
 from runjournal.log.sqlite_scratch import Scratch
 
-from .claude_groups import PROVIDER, Group, Part, model_of
-from .shelf import Row, Shelf
+from .claude_groups import PROVIDER, Group, Part, model_of, output_of
+from .shelf import Seen, Shelf
+from .stream import StreamItem, Streams, pack, unpack
 from .values import dict_of, id_of, moment_of, name_of, short_digest, text_of
 
 Obj: TypeAlias = dict[str, Any]
@@ -42,14 +46,19 @@ _TITLES: Final = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom
 
 @dataclass(slots=True)
 class TranscriptCall:
-    """A call by its id: `chain` is the number of the run that asked for it, None as long as only a result was seen.
+    """A call of a tool: its id in the journal, the number of the run that asked for it, and whether it has an end."""
 
-    `early` says that there is such a result; `ended` whether the call has an end.
-    """
-
-    chain: int | None = None
+    call_id: str
+    chain: int
     ended: bool = False
-    early: bool = False
+
+
+@dataclass(slots=True)
+class EarlyResult:
+    """A result that stands before its call, as far as that has come by now."""
+
+    block: Obj
+    claimed: bool = False
 
 
 @dataclass(slots=True)
@@ -62,20 +71,6 @@ class Chain:
     new: bool
     parent_run_id: str | None = None
     last_message: str | None = None  # key of the last assistant message
-
-
-@dataclass(frozen=True, slots=True)
-class StreamItem:
-    """What stands at a place of a run: an event, or what is only known once the file was read to its end.
-
-    `at` is None before the first known time. `group` names the message that stands here, `call_id` a result that came
-    without its call.
-    """
-
-    at: str | None
-    event: Event | None = None
-    group: str | None = None
-    call_id: str | None = None
 
 
 class Session:
@@ -96,14 +91,17 @@ class Session:
         self._title_rank = 0
         self._sidechains = sidechains
         self._at: str | None = None
-        self._line = 0
-        self._scratch = scratch
+        self._line = self._size = 0
         self._chains_count = 1
+        self._streams = Streams(scratch)
+        self._lines = Seen(scratch, "line", import_lines_held_max)
         self._chains = Shelf[Chain](scratch, "chain", import_names_held_max)
         self._trees = Shelf[int](scratch, "tree", import_names_held_max)
         self._groups = Shelf[Group](scratch, "group", import_messages_held_max)
         self._calls = Shelf[TranscriptCall](scratch, "call", import_names_held_max)
-        self._early = Shelf[Obj](scratch, "early", import_messages_held_max)
+        self._latest = Shelf[str](scratch, "latest", import_names_held_max)
+        self._named = Shelf[bool](scratch, "named", import_names_held_max)
+        self._early = Shelf[EarlyResult](scratch, "early", import_messages_held_max)
 
     def chains(self) -> Iterator[Chain]:
         """The runs of the file."""
@@ -117,17 +115,21 @@ class Session:
 
     def events(self, chain: Chain) -> Iterator[tuple[str | None, Event]]:
         """The events of a run of the file, each with its time, once the file was read."""
-        for entry in Row[StreamItem](self._scratch, chain.number):
+        for entry in self._streams.read(chain.number):
             if entry.event is not None:
-                yield entry.at, entry.event
+                yield entry.at, unpack(entry.event)
             elif entry.group is not None:
-                group = self._groups.get(entry.group)
-                yield from ((entry.at, event) for event in (group.events() if group else ()))
-            elif entry.call_id is not None and not self._call_of(entry.call_id).ended:
-                yield entry.at, NoteAdded("a result without a call", code="orphan_result", call_id=entry.call_id)
+                yield from self._of_group(entry)
+            elif entry.call_id is not None and not ((early := self._early.get(entry.call_id)) and early.claimed):
+                call_id = name_of(entry.call_id)
+                yield entry.at, NoteAdded("a result without a call", code="orphan_result", call_id=call_id)
 
-    def _call_of(self, call_id: str) -> TranscriptCall:
-        return self._calls.get(call_id) or self._calls.put(call_id, TranscriptCall())
+    def _of_group(self, entry: StreamItem) -> Iterator[tuple[str | None, Event]]:
+        """The events of a message. What a call has cost is of the day on which it was made, whenever that was told."""
+        group = self._groups.look_up(entry.group or "")
+        if group is not None:
+            for event in listed(group.events(), PROVIDER, group.at or entry.at):
+                yield group.at if isinstance(event, ModelRecounted) else entry.at, event
 
     def go_live(self) -> None:
         """Note that all up to here was imported before; what follows is new."""
@@ -135,17 +137,22 @@ class Session:
 
     def quarantined(self, line: int, cause: str) -> None:
         """Leave a note where a line is missing."""
-        self._add(self.main, NoteAdded(f"line {line} of the file was quarantined: {cause}", code="quarantined"))
+        self._size = 0
+        self.remark("quarantined", f"line {line} of the file was quarantined: {cause}")
 
     def record(self, line: int, text: str, value: Json, clean: Any, changed: bool) -> None:  # noqa: FBT001 - as storable returns it
         """Take a record: the text of a line, the JSON value that it is, and that value as the journal can hold it."""
-        self._line = line
+        self._line, self._size = line, len(text)
         record = dict_of(value)
         if record is None:
             self._add(self.main, NoteAdded(text, code="record"))
             return
         self._at = moment_of(record.get("timestamp")) or self._at
         self.first_at = self.first_at or self._at
+        uuid = record.get("uuid")
+        if isinstance(uuid, str) and uuid and self._lines.again(hash((uuid, text))):
+            self.remark("repeated_line", f"line {line} of the file repeats an earlier one, with its uuid")
+            return
         self._describe(record)
         chain = self._chain(record)
         kind = record.get("type")
@@ -158,12 +165,22 @@ class Session:
         else:
             self._assistant(chain, clean, raw)
 
+    def glued(self, line: int) -> None:
+        """Leave a note of a record that stands behind another one in its line."""
+        self._size = 0
+        self.remark("glued", f"line {line} of the file holds two records glued together; both were taken")
+
+    def remark(self, code: str, text: str) -> None:
+        """Leave a note of what is odd about a line."""
+        self._add(self.main, NoteAdded(text, code=code))
+
     def _add(self, chain: Chain, event: Event) -> None:
-        self._enter(chain, StreamItem(self._at, event))
+        if self.live:
+            self._enter(chain, StreamItem(self._at, pack(event)))
 
     def _enter(self, chain: Chain, entry: StreamItem) -> None:
         if self.live:
-            Row[StreamItem](self._scratch, chain.number).add(entry)
+            self._streams.add(chain.number, entry, self._size)
 
     def _describe(self, record: Obj) -> None:
         version = record.get("version")
@@ -209,19 +226,19 @@ class Session:
         self._add(chain, MessageAppended(role, content, provider=PROVIDER, raw=[raw]))
         for block in results:
             if provider_id := id_of(block.get("tool_use_id")):
-                self._result(chain, name_of(provider_id), block)
+                self._result(chain, provider_id, block)
 
-    def _result(self, chain: Chain, call_id: str, block: Obj) -> None:
-        call = self._call_of(call_id)
-        if call.ended or call.early:
-            return
-        if call.chain is None:
-            call.early = True
-            self._early.put(call_id, block)
-            self._enter(chain, StreamItem(self._at, call_id=call_id))
-            return
-        call.ended = True
-        self._add(self._chain_of(call.chain), _outcome(call_id, block))
+    def _result(self, chain: Chain, provider_id: str, block: Obj) -> None:
+        """End the call that was named last by this id: models use an id again in another message."""
+        key = self._latest.get(f"{chain.number} {provider_id}") or self._latest.get(f"* {provider_id}")
+        call = self._calls.get(key) if key else None
+        if call is None:
+            if self._early.get(provider_id) is None:
+                self._early.put(provider_id, EarlyResult(block))
+                self._enter(chain, StreamItem(self._at, call_id=provider_id))
+        elif not call.ended:
+            call.ended = True
+            self._add(self._chain_of(call.chain), _outcome(call.call_id, block))
 
     # Assistant entries.
 
@@ -229,18 +246,25 @@ class Session:
         message: Obj = record["message"]
         group, chain = self._group(chain, id_of(message.get("id")))
         group.model = model_of(message) or group.model
-        content = message.get("content")
-        blocks = _wrapped(content)
         part = self._part(group, chain)
-        request_id, usage = id_of(record.get("requestId")), dict_of(message.get("usage"))
-        if usage is not None:
-            group.spend(request_id, usage, group.model)
-            part.spent.setdefault(request_id, self._line)
+        usage = dict_of(message.get("usage"))
+        request = group.ask(id_of(record.get("requestId")), usage, self._line, _origin(record))
+        if request is not None:
+            if request.call_id not in part.asked and not request.begun and group.reused(request):
+                self.remark(
+                    "id_reused", f"line {self._line} of the file is another request under the ids of one before"
+                )
+            part.asked[request.call_id] = request
         part.head = {name: value for name, value in message.items() if name not in ("content", "usage")}
         if self.live and raw not in part.records[-1:]:
             part.records.append(raw)
+        blocks = _wrapped(message.get("content"))
+        output = output_of(usage)
+        known = group.pieces.take(id_of(record.get("uuid")), blocks, output)
         for place, block in enumerate(blocks):
-            self._block(group, part, place, block)
+            call = dict_of(block)
+            if call is not None and call.get("type") == "tool_use":
+                self._call(group, part, call, f"call-line-{self._line}.{place}" if place >= known else None)
 
     def _group(self, chain: Chain, message_id: str) -> tuple[Group, Chain]:
         name = f"id {message_id}" if message_id else f"line {self._line}"
@@ -248,7 +272,7 @@ class Session:
         if group is None:
             provider_id = name_of(message_id) if message_id else None
             group = self._groups.put(name, Group(name, provider_id or f"line-{self._line}", provider_id, chain.number))
-            group.live = self.live
+            group.live, group.at = self.live, self._at
             chain.last_message = group.key
             if message_id:
                 self._part(group, chain)
@@ -264,27 +288,43 @@ class Session:
             self._enter(chain, StreamItem(self._at, group=group.name))
         return group.part
 
-    def _block(self, group: Group, part: Part, place: int, block: Json) -> None:
-        if group.see(block) and self.live:
-            part.blocks.append(block)
-        call = dict_of(block)
-        if call is not None and call.get("type") == "tool_use":
-            self._call(group, part, place, call)
-
-    def _call(self, group: Group, part: Part, place: int, block: Obj) -> None:
+    def _call(self, group: Group, part: Part, block: Obj, nameless: str | None) -> None:
+        """Start a call, which is known by its message and its id; one without an id by its place, if that is new."""
         provider_id = id_of(block.get("id"))
-        call_id = name_of(provider_id or f"call-line-{self._line}.{place}")
-        call = self._call_of(call_id)
-        if call.chain is not None:
-            return
-        call.chain = group.chain
-        part.calls.append(_started(call_id, call_id if provider_id else None, block))
         if not provider_id:
-            call.ended = True
-            part.calls.append(_unmatched(call_id))
-        elif (early := self._early.get(call_id)) is not None:
-            call.ended = True
-            part.calls.append(_outcome(call_id, early))
+            if nameless:
+                part.calls += [pack(_started(nameless, None, block)), pack(_unmatched(nameless))]
+            return
+        key = f"{group.name} {provider_id}"
+        self._latest.put(f"{group.chain} {provider_id}", key)
+        self._latest.put(f"* {provider_id}", key)
+        if self._calls.get(key) is not None:
+            return
+        call = self._calls.put(key, TranscriptCall(self._name(provider_id, group), group.chain))
+        part.calls.append(pack(_started(call.call_id, name_of(provider_id), block)))
+        early = self._early.get(provider_id)
+        if early is not None and not early.claimed:
+            early.claimed = call.ended = True
+            part.calls.append(pack(_outcome(call.call_id, early.block)))
+
+    def _name(self, provider_id: str, group: Group) -> str:
+        """Return what the journal calls a call: the provider's id, unless another message has used that before."""
+        name = name_of(provider_id)
+        if self._named.get(name):
+            name = name_of(f"{provider_id}.{group.key}")
+        while self._named.get(name):
+            name = name_of(f"{name}.{self._line}")
+        self._named.put(name, True)
+        return name
+
+
+def _origin(record: Obj) -> Obj:
+    """Return where a line stands among the sessions: what tells a copy from another call with the same ids."""
+    names = (("session_id", "sessionId"), ("uuid", "uuid"), ("agent_id", "agentId"))
+    found: Obj = {name: name_of(value) for name, key in names if isinstance(value := record.get(key), str) and value}
+    if record.get("isSidechain") is True:
+        found["sidechain"] = True
+    return found
 
 
 def _without_content(record: Obj) -> Obj:

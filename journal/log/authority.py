@@ -113,7 +113,8 @@ _NOT_TERMINAL: Final = frozenset(
 _RECORDED: Final = CALL_STARTS | CALL_ENDS | {"message.appended", "context.compacted"}
 """What is recorded into an open run, beside what anybody may say of any run."""
 _NEVER_OWNER: Final = frozenset(
-    {"run.queued", "run.imported", "run.opened", "run.erased", "run.purged"} | {"run.claimed", "tool.dispatched"}
+    {"run.queued", "run.imported", "run.opened", "run.erased", "run.purged"}
+    | {"run.claimed", "tool.dispatched", "model.recounted"}
 )
 _OVER: Final = frozenset({"run.erased", "run.purged"})
 """What is done to a run that has ended, by anybody."""
@@ -173,7 +174,7 @@ class Gate:
         elif kind == "tool.resolved":
             _may_testify(self.head, event, self.scene)
         elif kind in _RELAY and _of_outbox(event, self.scene.facts()):
-            pass
+            _check_newest(self.head, self.scene)
         else:
             _anyone_may(self.head, event, status, self.cancel, self.scene)
         if kind in CALL_STARTS and status in UNOWNED:
@@ -309,8 +310,14 @@ def _may_testify(head: Head, event: Event, scene: Scene) -> None:
     """Judge a word about a call from somebody who doesn't own the run: a person, or (`late`) a fenced owner."""
     if isinstance(event, e.ToolResolved) and event.late:
         return
-    if head.status == "running" and not scene.owner_gone(head):
+    call = scene.facts().call_facts(event.call_id) if isinstance(event, e.ToolResolved) else None
+    relayed = call is not None and call.policy == "outbox"
+    if head.status == "running" and not relayed and not scene.owner_gone(head):
         raise NotAllowed(f"run {head.run_id}: its owner {head.owner} lives and can still end the call; ask again later")
+    _check_newest(head, scene)
+
+
+def _check_newest(head: Head, scene: Scene) -> None:
     newest = scene.newest(head.scope)
     if newest not in (None, head.run_id):
         raise NotNewest(f"run {head.run_id} went on as {newest}; say it there")

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from . import shapes as s
 from .base import Event, Json, builtin
-from .field_types import Cost, Error, Name, Obj, One, Time, Usage
+from .field_types import Cost, Error, Name, Obj, One, Price, Time, Usage
 from .policies import ON_UNKNOWN, OUTCOMES, POLICIES
 
 
@@ -22,7 +22,7 @@ class ModelStarted(Event):
     model: Name
     request_hash: str
     attempt: One
-    provider: str | None = None
+    provider: Name | None = None
     prompt_fingerprint: str | None = None
     params: Json = None
     place: Annotated[int | None, s.Whole(1)] = None
@@ -47,6 +47,33 @@ class ModelCompleted(Event):
     request_id: str | None = None
     response_model: str | None = None
     first_token_at: Time | None = None
+    price: Price | None = None
+    origin: Annotated[Obj | None, s.ORIGIN] = None
+
+
+@builtin
+@dataclass(frozen=True, slots=True)
+class ModelRecounted(Event):
+    """The record of a run from elsewhere has grown, and tells another usage of a model call that had ended.
+
+    `usage` takes the place of `was`, which is None if it was unknown. `was_model` is the model that was named before,
+    if it was another. `price` and `was_price` are what both come to, by the same list of prices. An importer alone
+    writes it.
+    """
+
+    TYPE: ClassVar[str] = "model.recounted"
+    call_id: Name
+    attempt: One
+    model: Name
+    usage: Usage
+    was: Usage | None = None
+    was_model: Name | None = None
+    provider: str | None = None
+    response_id: str | None = None
+    finish_reason: str | None = None
+    request_id: str | None = None
+    price: Price | None = None
+    was_price: Price | None = None
 
 
 @builtin
@@ -68,6 +95,7 @@ class ModelFailed(Event):
     request_id: str | None = None
     response_model: str | None = None
     first_token_at: Time | None = None
+    price: Price | None = None
 
 
 @builtin
@@ -94,10 +122,14 @@ class ToolStarted(Event):
 @builtin
 @dataclass(frozen=True, slots=True)
 class ToolDispatched(Event):
-    """The outbox relay is about to act."""
+    """A relay of the outbox is about to act, under a claim that holds until a time, or the death of its process."""
 
     TYPE: ClassVar[str] = "tool.dispatched"
     call_id: Name
+    claim: Name | None = None
+    until: Time | None = None
+    process: Annotated[Obj | None, s.PROCESS] = None
+    key_expires_at: Time | None = None
 
 
 @builtin

@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Final, Protocol
 from uuid import UUID
 
+from .limits import store_id_bytes
+
 
 class Clock(Protocol):
     """Where time and chance come from."""
@@ -102,6 +104,11 @@ def parse_timestamp(text: str) -> datetime:
     """Return the time that a text says, in any form of ISO 8601; without an offset it is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def new_store_id(clock: Clock) -> str:
+    """Return a new id of a store: 64 random bits, as hex digits."""
+    return clock.random_bytes(store_id_bytes).hex()
 
 
 def new_id(clock: Clock) -> str:

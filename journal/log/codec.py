@@ -105,6 +105,16 @@ def check_run_id(run_id: object) -> str:
     return run_id
 
 
+def check_store_id(store_id: object) -> str:
+    """Return the id of a store, which is of the characters of a run id, or raise InvalidArgument."""
+    if not isinstance(store_id, str) or not _is_run_id(store_id):
+        raise InvalidArgument(
+            f"store_id: expected 1 to {run_id_chars_max} characters of A-Z a-z 0-9 . _ -, starting with a letter or "
+            f"digit, got {ascii(store_id)[:80]}"
+        )
+    return store_id
+
+
 def _is_flat(value: Json) -> bool:
     """Return whether a value is an object of texts, flags and nulls, as most events are: nothing in it is to check."""
     kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType] - of whatever

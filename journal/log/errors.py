@@ -290,6 +290,21 @@ class NotAStore(StoreError):
     code = "not_a_store"
 
 
+class StoreIdDiffers(StoreError):
+    """The store has another id than `Journal.open(store_id=)` expected: keys that its runs send are others."""
+
+    code = "store_id_differs"
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        has = f"has the id {found!r}" if found else "has no id"
+        super().__init__(
+            f"{path} {has}, expected {expected!r}; nothing was written: name the store that you mean, or leave "
+            "store_id out. An id is for life: keys that were sent begin with it"
+        )
+        self.expected = expected
+        self.found = found
+
+
 class NewerSchema(StoreError):
     """A newer runjournal has migrated this store; this version doesn't touch it."""
 

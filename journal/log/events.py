@@ -22,6 +22,7 @@ from .base import register as register
 from .base import registered as registered
 from .call_events import ModelCompleted as ModelCompleted
 from .call_events import ModelFailed as ModelFailed
+from .call_events import ModelRecounted as ModelRecounted
 from .call_events import ModelStarted as ModelStarted
 from .call_events import ToolAdopted as ToolAdopted
 from .call_events import ToolCompleted as ToolCompleted
@@ -186,6 +187,7 @@ class RunCancelRequested(Event):
     TYPE: ClassVar[str] = "run.cancel_requested"
     reason: str
     mode: Annotated[str, s.OneOf(("after_step", "now"))]
+    above: Name | None = None
 
 
 @builtin

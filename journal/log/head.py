@@ -149,7 +149,8 @@ def only_moved(before: Head, after: Head) -> bool:
 def advance(head: Head, record: RecordedEvent, boottime_s: float = 0.0) -> Head:
     """Return the head after one more event; a lease begins at `boottime_s`, in seconds since boot."""
     if record.type not in MOVES:  # all else as it was; by slices, since `_replace` costs four times as much
-        return Head._make((*head[:_AT], record.at, *head[_AT + 1 : _SEQ], record.seq, record.hash, *head[_SEQ + 2 :]))
+        at = max(record.at, head.updated_at) if head.status == "imported" else record.at  # files aren't sorted by time
+        return Head._make((*head[:_AT], at, *head[_AT + 1 : _SEQ], record.seq, record.hash, *head[_SEQ + 2 :]))
     head = head._replace(
         head_seq=record.seq,
         head_hash=record.hash,

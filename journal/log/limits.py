@@ -19,6 +19,8 @@ blob_bytes_max: Final = 256 * 1024 * 1024
 """One value held as a blob."""
 row_int_max: Final = 2**53
 """A larger seq, epoch or process id in a row of `runs` is damage: the row is left out, and told of."""
+store_id_bytes: Final = 8
+"""Random bytes in the id of a new store."""
 run_id_chars_max: Final = 128
 """The id of a run; a longer one is refused."""
 name_chars_max: Final = 512
@@ -193,10 +195,14 @@ error_text_chars_max: Final = 20_000
 """The type, the message and the traceback of an error are each cut to this: no error is too long to be on record."""
 money_digits_max: Final = 18
 """Digits of an amount of money, before and behind its point; another one is unknown."""
+prices_held_max: Final = 1024
+"""Prices of a model on some day and terms that a list keeps looked up; beyond it all of them are looked up anew."""
 usage_bytes_max: Final = 16 * 1024
 """The usage that a model's answer tells of: a longer one is kept without `raw`; the answer holds it."""
 retry_attempts: Final = 50
 """Attempts of a call within one ask, unless `Retry` says otherwise; the failure of the last one reaches the agent."""
+relay_lease_s: Final = 300.0
+"""How long a relay has an entry of the outbox if nobody can know whether its process lives."""
 retry_first_s: Final = 1.0
 """The longest pause before the second attempt of a call, unless `Retry` says otherwise."""
 retry_factor: Final = 3.0
@@ -218,6 +224,9 @@ hook_s: Final = 30.0
 left_out_wait_s: Final = 30.0
 """How long a step waits for a task that asked for something before, in another process, and hasn't yet in this one;
 then it goes on without."""
+working_wait_s: Final = 30.0
+"""How long a run that could wait, and leave the process, stays for a thread that is between two verbs, since the step's
+last verb. One that waits for another thread by means of its own (a queue, an event) is such a thread."""
 told_turns: Final = 10
 """Turns of the loop between two ends that are told: whoever was told does first what he will do at once. A coroutine
 that hasn't begun after as many was not awaited."""
@@ -278,6 +287,14 @@ import_names_held_max: Final = 4_096
 """Of the calls and sidechains of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
 import_messages_held_max: Final = 8
 """Of the model's messages of a transcript, so many are in memory, the newest; the rest is in a temporary file."""
+import_lines_held_max: Final = 65_536
+"""Of the lines of a transcript that have an id, so many are known in memory; the others in a temporary file."""
+import_filter_bytes: Final = 128 * 1024
+"""What tells which names of a transcript are surely not in its temporary file, for each kind of names."""
+import_stream_held_max: Final = 500
+"""Of the events that a transcript becomes, so many are in memory, the newest; the rest is in a temporary file."""
+import_stream_held_bytes: Final = 1024 * 1024
+"""The same, by the bytes of the lines that they come from."""
 import_chunk_bytes: Final = 4 * 1024 * 1024
 """Bytes that one write of an import holds, and one event more; the transaction holds all of them."""
 import_quarantined_held_max: Final = 1_000
@@ -364,10 +381,18 @@ diff_value_chars_max: Final = 60
 """A value that `diff` shows of one side; of a longer one the part is shown where the sides differ, with ellipses."""
 state_value_chars_max: Final = 200
 """A value in a state that `replay` shows; what is longer is cut, with an ellipsis."""
+import_follow_pause_s: Final = 1.0
+"""How often `import --follow` looks for what has come."""
 import_told_lines_max: Final = 20
 """Quarantined lines that `import` tells of; of others it tells the number."""
 diff_side_chars_min: Final = 10
 """What `diff` shows of a side at least, however narrow the terminal is."""
+
+# What runs have cost.
+cost_minutes_cached_max: Final = 4096
+"""Minutes of which `costs` remembers the day in a time zone."""
+cost_bar_chars: Final = 20
+"""The longest bar of `runjournal cost`."""
 
 # The demo.
 demo_lives_max: Final = 10

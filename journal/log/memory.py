@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from eventsourcing.persistence import Notification
 
 from .base import RecordedEvent
-from .clock import Clock
+from .clock import Clock, new_store_id
 from .codec import decode, loads
 from .errors import InvalidArgument, StoreClosed, StoreError
 from .guard import free, hold
@@ -58,8 +58,9 @@ class MemoryStore(MemoryReads):
     sharing = None
     """A commit waits for nothing here."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, store_id: str | None = None) -> None:
         self.clock = clock
+        self.store_id = new_store_id(clock) if store_id is None else store_id
         self._tables: Tables = {name: {} for name in STATE}
         self._recorder = MemoryRecorder()
         self._lock = RLock()  # held by a writer while it commits, by a reader for a page
@@ -306,7 +307,7 @@ class MemoryStore(MemoryReads):
         yield from dict.fromkeys(each.run_id for each in self._sorted("checkpoints"))
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
+        """The rows of an index table (`tables.INDEX`), sorted by their key, of one run or all.
 
         A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
         """
@@ -347,7 +348,13 @@ class MemoryStore(MemoryReads):
         self._check()
         tables = ("runs", "blobs", "checkpoints")
         counts = hold(self._lock, lambda: {f"{name}_count": len(self._tables[name]) for name in tables})
-        return {"store": "memory", "url": self.url, **counts, "events_count": self.last_position()}
+        return {
+            "store": "memory",
+            "url": self.url,
+            "store_id": self.store_id,
+            **counts,
+            "events_count": self.last_position(),
+        }
 
     # The end.
 

@@ -261,9 +261,11 @@ class MemoryTransaction(MemoryReads):
             raise StoreError(f"memory: run {run_id} has no run.purged, so nothing of it is purged")
         self.purged[run_id] = head.head_seq
         self.changes["blobs"].update(dict.fromkeys((digest,) for digest in digests))
-        for table in ("effects", "unknowns", "step_ends", "checkpoints"):
+        for table in ("effects", "unknowns", "step_ends", "bills", "checkpoints"):
             rows: dict[Key, Any] = {**self.tables[table], **self.changes[table]}
             mine = [key for key, row in rows.items() if row is not None and row.run_id == run_id]
+            if table == "bills":  # those of run.purged stay, its last event
+                mine = [key for key in mine if rows[key].seq < head.head_seq]
             self.changes[table].update(dict.fromkeys(mine))
 
     def execute(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -279,7 +281,7 @@ class MemoryTransaction(MemoryReads):
         return [key[0] for key in {**self.tables["runs"], **self.changes["runs"]}]
 
     def reindex(self, writes: Iterable[Write]) -> None:
-        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead."""
+        """Forget the rows of all tables that follow from events, and keep those of these writes instead."""
         self._open()
         for name in DERIVED:
             self.changes[name] = dict.fromkeys({**self.tables[name], **self.changes[name]})
@@ -296,6 +298,8 @@ class MemoryTransaction(MemoryReads):
             self._add("unknowns", unknown[:2], unknown)
         for end in write.step_ends:
             self.changes["step_ends"][end[:3]] = end
+        for bill in write.bills:
+            self.changes["bills"][bill[:3]] = bill
         if write.newest is not None:
             self.changes["lines"][write.newest[:1]] = write.newest
 

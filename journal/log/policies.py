@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, get_args
 
-ToolPolicy: TypeAlias = Literal["transactional", "idempotent", "keyed", "unsafe"]
+ToolPolicy: TypeAlias = Literal["transactional", "idempotent", "keyed", "outbox", "unsafe"]
 TOOL_POLICIES: Final[tuple[ToolPolicy, ...]] = get_args(ToolPolicy)
 """What a tool of this package may be."""
 

@@ -294,16 +294,27 @@ ERROR: Final = Fields(
     },
 )
 USAGE: Final = Fields(
-    {"input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole()},
-    {"reasoning": Whole(), "raw": Anything()},
-)
+    {},
+    {
+        "input": Whole(), "output": Whole(), "cache_read": Whole(), "cache_write": Whole(), "unsplit": Whole(),
+        "cache_write_1h": Whole(), "reasoning": Whole(), "input_audio": Whole(), "output_audio": Whole(),
+        "web_searches": Whole(), "service_tier": Name(), "speed": Name(), "region": Name(), "batch": Flag(),
+        "unknown": ListOf(Name()), "assumed": ListOf(Name()), "unmeasured": Text(), "raw": Anything(),
+    },
+)  # fmt: skip
 COST: Final = Fields(
     {"amount": MONEY, "currency": Name(), "source": OneOf(("reported", "estimated"))}, {"pricing_version": Text()}
+)
+PRICE: Final = Fields(
+    {"source": OneOf(("estimated", "list")), "pricing_version": Text(), "model": Name(), "currency": Name()},
+    {"amount": MONEY, "rates": MapOf(MONEY), "why": Text()},
 )
 BUDGET: Final = Fields({}, {"usd": MONEY, "tokens": Whole(), "steps": Whole(), "seconds": Number()})
 SPENT: Final = Fields({"usd": MONEY, "tokens": Whole()})
 BORN: Final = Fields({"boot_id": Name(), "boottime_s": Number()})
+PROCESS: Final = Fields({"host": Text(), "boot_id": Text(), "pid_ns": Text(), "pid": Whole(), "started": Text()})
 BASE: Final = Fields({"run_id": Name(), "seq": Whole(1), "hash": DIGEST})
+ORIGIN: Final = Fields({}, {"session_id": Text(), "uuid": Text(), "agent_id": Text(), "sidechain": Flag()})
 REQUEST: Final = Fields(
     {},
     {

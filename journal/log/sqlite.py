@@ -26,7 +26,7 @@ import apsw
 from . import failpoint, sqlite_single
 from . import sqlite_checkpoints as checkpoints
 from . import sqlite_upkeep as upkeep
-from .clock import Clock
+from .clock import Clock, new_store_id
 from .errors import (
     InvalidArgument,
     NotAStore,
@@ -59,7 +59,7 @@ from .sqlite_place import (
 )
 from .sqlite_query import select
 from .sqlite_reads import SQLiteWideReads
-from .sqlite_schema import check_header, migrate
+from .sqlite_schema import check_header, check_id, migrate, stored_id
 from .sqlite_transaction import SQLiteTransaction
 from .sqlite_wait import LockWait
 from .store import Alone, Checkpoint, Fault, Transaction
@@ -90,9 +90,10 @@ class SQLiteStore(SQLiteWideReads):
     """The store in the file `path`; made if it isn't there, unless `create=False`; migrated if it is older.
 
     `allow_unsafe` accepts a network file system. `busy_wait_s` bounds the wait for another writer, of this process or
-    another one, in seconds. Safe to share between threads; after a fork every use but `close` raises UsedAfterFork.
+    another one, in seconds. A new store gets `store_id`, by default a random one; one that is there has to have it.
+    Safe to share between threads; after a fork every use but `close` raises UsedAfterFork.
 
-    Raises StoreUnavailable, StoreBusy, StoreReadOnly, NotAStore, NewerSchema, UnsafePlace,
+    Raises StoreUnavailable, StoreBusy, StoreReadOnly, NotAStore, NewerSchema, UnsafePlace, StoreIdDiffers,
     InvalidArgument.
 
     >>> from runjournal.log.clock import SystemClock
@@ -109,6 +110,7 @@ class SQLiteStore(SQLiteWideReads):
         create: bool = True,
         allow_unsafe: bool = False,
         busy_wait_s: float = busy_wait_default_s,
+        store_id: str | None = None,
     ) -> None:
         check_engine(apsw.sqlite_lib_version())
         self._path = check_path(path)
@@ -129,7 +131,7 @@ class SQLiteStore(SQLiteWideReads):
         if not allow_unsafe:
             check_file_system(self._path, mountinfo())
         with _opening, translated(self._path):
-            self._writer = self._open(create)
+            self._writer = self._open(create, store_id)
         self._heart: apsw.Connection | None = None
         self._watcher: apsw.Connection | None = None
         self._writer.set_wal_hook(self._on_commit)
@@ -138,7 +140,7 @@ class SQLiteStore(SQLiteWideReads):
         self.sharing = GroupCommit(self.transact, self._check, lambda: self._owner, self._path, busy_wait_s)
         """Where appends share a commit when there are several at the same time."""
 
-    def _open(self, create: bool) -> apsw.Connection:  # noqa: FBT001 - private
+    def _open(self, create: bool, store_id: str | None) -> apsw.Connection:  # noqa: FBT001 - private
         if create:
             create_file(self._path)
         elif not Path(self._path).exists():
@@ -154,9 +156,11 @@ class SQLiteStore(SQLiteWideReads):
         try:
             writer = self._added()
             try:
-                migrate(writer, self._path)
+                migrate(writer, self._path, store_id=new_store_id(self.clock) if store_id is None else store_id)
                 switch_to_wal(writer, self._path, self.clock, self._busy_wait_s)
                 check_tables(writer, self._path)
+                self.store_id = stored_id(writer)
+                check_id(self._path, store_id, self.store_id)
                 self._files = Files(self._path, before)
                 if not there:
                     for name in self._files.beside:

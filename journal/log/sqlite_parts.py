@@ -30,7 +30,9 @@ _LOST: Final = (
 )
 """Events that are read as one run's by whoever goes by the index, and as another one's by whoever goes by position."""
 _NUMBERS: Final = "SELECT count(*) FROM runs LEFT JOIN run_keys USING (run_id) WHERE runs.run IS NOT run_keys.run"
-_META: Final = "SELECT count(*) FROM meta WHERE (key, value) IS NOT ('index', 'stale') AND key <> 'scrub'"
+_META: Final = (
+    "SELECT count(*) FROM meta WHERE (key, value) IS NOT ('index', 'stale') AND key NOT IN ('scrub', 'store_id')"
+)
 _TAGS_OF_RUNS: Final = (
     "SELECT key, CAST(value AS TEXT), queued_at, run_id FROM runs, json_each(iif(json_valid(tags), tags, '{}')) "
     "WHERE json_each.type = 'text'"

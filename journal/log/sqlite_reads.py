@@ -455,13 +455,15 @@ class SQLiteWideReads(SQLiteReads):
         yield from (run_id for (run_id,) in self._rows(_CHECKPOINT_RUNS))
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all.
+        """The rows of an index table (`tables.INDEX`), sorted by their key, of one run or all.
 
         A row of lines is of the run that is its newest. Raises InvalidArgument for any other table.
         """
         after: tuple[Any, ...] | None = None
         while page := self._rows(*index_page(table, run_id, after)):
             yield from page
+            if len(page) < read_page_events_max:
+                return
             after = page[-1]
 
 

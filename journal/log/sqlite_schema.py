@@ -14,7 +14,7 @@ from typing import Final
 
 import apsw
 
-from .errors import NewerSchema, NotAStore, StoreError
+from .errors import NewerSchema, NotAStore, StoreError, StoreIdDiffers
 from .sqlite_copy import copy
 from .sqlite_place import APPLICATION_ID, read_header, value
 
@@ -47,11 +47,22 @@ def check_header(path: str, migrations: Migrations = MIGRATIONS) -> bool:
     return True
 
 
-def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS) -> None:
+def stored_id(connection: apsw.Connection) -> str:
+    """Return the id that a store was made with, "" if it has none."""
+    return str(value(connection, "SELECT coalesce(max(value), '') FROM meta WHERE key = 'store_id'"))
+
+
+def check_id(path: str, expected: str | None, found: str) -> None:
+    """Raise StoreIdDiffers if a store has another id than was expected; None: whatever it has."""
+    if expected not in (None, found):
+        raise StoreIdDiffers(path, str(expected), found)
+
+
+def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS, *, store_id: str = "") -> None:
     """Bring a store to the newest schema; an existing one is copied to `<path>.backup-schema-<n>` before.
 
-    Each migration is a transaction: a process that dies in the middle leaves the schema before it. Raises NewerSchema,
-    NotAStore, and the driver's errors.
+    A new one gets `store_id`. Each migration is a transaction: a process that dies in the middle leaves the schema
+    before it. Raises NewerSchema, NotAStore, and the driver's errors.
     """
     copied = False
     while _schema(connection) != len(migrations):
@@ -66,6 +77,8 @@ def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIG
                 copied = True
             for script in pending:
                 connection.execute(script).fetchall()
+            if store_id and not found:
+                connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (store_id,)).fetchall()
             if pending:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {found + len(pending)}")

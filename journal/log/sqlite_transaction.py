@@ -19,7 +19,7 @@ from .limits import key_bytes, overdue_look_steps, transaction_s_max
 from .sqlite_errors import translate
 from .sqlite_parts import restore
 from .sqlite_reads import HEAD_OF, SQLiteReads, fetch, head_of
-from .store import Alone, Checkpoint, Write
+from .store import Alone, Bill, Checkpoint, Write
 from .tables import ALL, DERIVED
 
 T = TypeVar("T")
@@ -54,6 +54,9 @@ _ADD_STEP_END: Final = (
     "INSERT INTO step_ends (run_id, step, attempt, kind, ok, seq) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET kind = excluded.kind, ok = excluded.ok, seq = excluded.seq"
 )
+_ADD_BILL: Final = (
+    f"INSERT OR REPLACE INTO bills ({', '.join(Bill._fields)}) VALUES (?{', ?' * (len(Bill._fields) - 1)})"
+)
 _SET_NEWEST: Final = (
     "INSERT INTO lines (scope, newest) VALUES (?, ?) ON CONFLICT DO UPDATE SET newest = excluded.newest"
 )
@@ -75,10 +78,14 @@ _EMPTY: Final = (
     "AND body <> x''"
 )
 _EMPTY_BLOB: Final = "UPDATE blobs SET bytes = 0, body = x'' WHERE digest = ?"
-_FORGET: Final = tuple(
-    f"DELETE FROM {table} WHERE run_id = ?" for table in ("effects", "unknowns", "step_ends", "checkpoints")
+_FORGET: Final = (
+    *(f"DELETE FROM {table} WHERE run_id = ?" for table in ("effects", "unknowns", "step_ends", "checkpoints")),
+    "DELETE FROM bills WHERE run_id = ? AND seq < (SELECT head_seq FROM runs WHERE runs.run_id = bills.run_id)",
 )
-"""What a purged run has beside its events. The row of its line stays, so that nobody takes the scope again."""
+"""What a purged run has beside its events; of its bills those of run.purged stay, which is its last event.
+
+The row of its line stays, so that nobody takes the scope again.
+"""
 
 
 class SQLiteTransaction(SQLiteReads):
@@ -258,7 +265,7 @@ class SQLiteTransaction(SQLiteReads):
         return time.monotonic() > self._began_s + transaction_s_max
 
     def reindex(self, writes: Iterable[Write]) -> None:
-        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
+        """Forget the rows of all tables that follow from events, and keep those of these writes instead.
 
         Triggers and indexes of ours that are gone or were changed are made again.
         """
@@ -328,6 +335,8 @@ class SQLiteTransaction(SQLiteReads):
             connection.executemany(_ADD_UNKNOWN, write.unknown)
         if write.step_ends:
             connection.executemany(_ADD_STEP_END, write.step_ends)
+        if write.bills:
+            connection.executemany(_ADD_BILL, write.bills)
         if write.newest is not None:
             connection.execute(_SET_NEWEST, write.newest)
         if write.imported is not None:

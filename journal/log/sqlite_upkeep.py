@@ -13,7 +13,7 @@ import apsw
 from .limits import scrub_tries_max, scrub_wait_s
 from .sqlite_files import size
 from .sqlite_place import value
-from .sqlite_schema import MIGRATIONS
+from .sqlite_schema import MIGRATIONS, stored_id
 
 
 def facts(connection: apsw.Connection) -> dict[str, Any]:
@@ -22,6 +22,7 @@ def facts(connection: apsw.Connection) -> dict[str, Any]:
     counts = ("runs", "checkpoints")
     return {
         "schema": value(connection, "PRAGMA user_version"),
+        "store_id": stored_id(connection),
         **{name: value(connection, f"PRAGMA {name}") for name in settings},
         **{f"{name}_count": value(connection, f"SELECT count(*) FROM {name}") for name in counts},
         "blobs_count": value(connection, "SELECT count(*) FROM blobs WHERE length(body) > 0"),

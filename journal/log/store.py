@@ -59,6 +59,41 @@ class Unknown(NamedTuple):
     seq: int
 
 
+class Bill(NamedTuple):
+    """What one request to a provider came to, or a tool's own price, or money beside the calls.
+
+    `kind` says which: `model`, `tool` or `cost`; `name` is the model, the tool, or who said it. One attempt of a call
+    is one row; money beside the calls has no `call_id`, and its seq as `attempt`. `seq` is the event that tells what is
+    known, `at` its time (UTC text), `step` the step that asked. `status`: `reported` (somebody who knows has said the
+    amount), `priced` (worked out from rates), `free`, `unpriced` (tokens without a price), `unmeasured` (no tokens
+    told), `lost` (sent, and nobody will ever say what it cost). A counter of tokens that wasn't told is None, which is
+    never zero. `amount` is decimal text. `calls` is how many requests the row stands for: 1, 0 for money beside the
+    calls, and more for what is left of a purged run.
+    """
+
+    run_id: str
+    call_id: str
+    attempt: int
+    seq: int
+    at: str
+    kind: str
+    name: str
+    provider: str | None
+    step: str
+    status: str
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    amount: str | None = None
+    currency: str | None = None
+    pricing: str | None = None
+    response_id: str | None = None
+    request_id: str | None = None
+    calls: int = 1
+
+
 class Checkpoint(NamedTuple):
     """A checkpoint of a projection after the event `seq`; `fold` is `<projection>:<version>` of what made it."""
 
@@ -116,7 +151,7 @@ class Write:
     """All that one append adds to one run: consecutive events, the new head, and the rows of the index tables.
 
     `known` takes rows of `unknown` calls away before `unknown` adds some. The first effect of a key stays, and the
-    first unknown; a step's end, a line's newest run and an import are replaced.
+    first unknown; a step's end, a bill, a line's newest run and an import are replaced.
     """
 
     before: Head | None
@@ -127,6 +162,7 @@ class Write:
     unknown: Sequence[Unknown] = ()
     known: Sequence[tuple[str, str]] = ()
     step_ends: Sequence[StepEnd] = ()
+    bills: Sequence[Bill] = ()
     newest: tuple[str, str] | None = None
     imported: Import | None = None
 
@@ -237,8 +273,8 @@ class Transaction(Reading, Protocol):
     def purge(self, run_id: str, digests: Iterable[str]) -> None:
         """Empty the bodies of all events of a run but the last, which is run.purged, and these blobs, for ever.
 
-        Its effects, unknown calls, ends of steps and checkpoints go, too. What is left of it in other places of the
-        files goes with `Store.scrub`. Raises StoreError for a run whose last event is another one.
+        Its effects, unknown calls, ends of steps, bills and checkpoints go, too. What is left of it in other places of
+        the files goes with `Store.scrub`. Raises StoreError for a run whose last event is another one.
         """
         ...
 
@@ -265,7 +301,7 @@ class Transaction(Reading, Protocol):
         ...
 
     def reindex(self, writes: Iterable[Write]) -> None:
-        """Forget the rows of effects, unknowns, lines and step_ends, and keep those of these writes instead.
+        """Forget the rows of all tables that follow from events, and keep those of these writes instead.
 
         The head of a write replaces the row of its run, whatever that was. Events and blobs are there already, and
         aren't written again. `writes` may read through this transaction as it goes.
@@ -345,6 +381,14 @@ class Store(Reading, Protocol):
 
     url: str
     clock: Clock
+
+    @property
+    def store_id(self) -> str:
+        """Return the id that the store was made with, and that its copies keep: keys sent by its runs join it.
+
+        "" if it has none; the keys are then those of any other store, too.
+        """
+        ...
 
     @property
     def sharing(self) -> Sharing | None:
@@ -475,7 +519,7 @@ class Store(Reading, Protocol):
         ...
 
     def index_rows(self, table: str, run_id: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of effects, unknowns, step_ends, lines or imports, sorted by their key, of one run or all."""
+        """Yield the rows of an index table (`tables.INDEX`), sorted by their key, of one run or all."""
         ...
 
     def heartbeat(self, run_id: str, epoch: int, lease_until: float, at: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from .store import Effect, Import, StepEnd, Unknown
+from .store import Bill, Effect, Import, StepEnd, Unknown
 
 
 class IndexTable(NamedTuple):
@@ -24,6 +24,7 @@ INDEX: Final = {
     "effects": IndexTable(Effect._fields, 2, "run_id"),
     "unknowns": IndexTable(Unknown._fields, 2, "run_id"),
     "step_ends": IndexTable(StepEnd._fields, 3, "run_id"),
+    "bills": IndexTable(Bill._fields, 3, "run_id"),
     "lines": IndexTable(("scope", "newest"), 1, "newest"),
     "imports": IndexTable(Import._fields, 1, "run_id"),
 }

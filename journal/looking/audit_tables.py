@@ -18,7 +18,7 @@ from runjournal.log.base import PurgedEvent, RecordedEvent
 from runjournal.log.errors import StoreBusy
 from runjournal.log.head import Head
 from runjournal.log.limits import int_max
-from runjournal.log.store import Effect, Import, StepEnd, Store, Unknown
+from runjournal.log.store import Bill, Effect, Import, StepEnd, Store, Unknown
 from runjournal.projections.audit import RunAudit
 from runjournal.projections.derived import Derived
 from runjournal.projections.findings import REBUILD, Finding, Severity, finding, shown
@@ -63,8 +63,9 @@ class TableAudit:
         self._effects = 0
         self._unknown: dict[tuple[str, str], Unknown] = {}
         self._ends = Tally()
+        self._bills = Tally()
         self._first_position = 0
-        note = _note(store, run_id)
+        note = _note(store, run_id) if presence.may_have("imports", run_id) else None
         self._note = note
         self._misnoted = note is not None and head is not None and _went_on_here(store, run_id, head.scope)
         self.elsewhere = note is not None and not self._misnoted
@@ -76,6 +77,8 @@ class TableAudit:
         self._first_position = self._first_position or record.position
         for end in rows.step_ends:
             self._ends.add(end)
+        for bill in rows.bills:
+            self._bills.add(bill)
         for key in rows.known:
             self._unknown.pop(key, None)
         for unknown in rows.unknown:
@@ -95,6 +98,8 @@ class TableAudit:
         yield from self._guarded("runs", self._check_row(head, audit.derived.head))
         if (self._ends.count or self._may_have("step_ends")) and self._still(head):
             yield from self._guarded("step_ends", self._check_step_ends())
+        if (self._bills.count or self._may_have("bills")) and self._still(head):
+            yield from self._guarded("bills", self._check_bills())
         yield from self._guarded("secrets", self._check_keys(audit.derived.state.status.private))
         if self._misnoted:
             what = "table imports: it has a row of this run, which has a line of its own here"
@@ -260,12 +265,40 @@ class TableAudit:
             what = f"the end of attempt {end.attempt} of step {shown(end.step)}, event {end.seq}, is missing"
             yield self._wrong("index_missing", "step_ends", end.seq, what)
 
+    # Bills.
+
+    def _check_bills(self) -> Iterator[Finding]:
+        stored = Tally()
+        for row in self.store.index_rows("bills", self.run_id):
+            stored.add(row)
+        if stored == self._bills:
+            return
+        expected: dict[tuple[str, str, int], Bill] = {}
+        derived = Derived(
+            self.run_id, lambda _: None, state=folding.begin(self.store, folding.first(self.store, self.run_id))
+        )
+        for record in self.store.read(self.run_id, 0, self._last):
+            expected.update((bill[:3], bill) for bill in derived.apply(record).bills)
+        for row in map(Bill._make, self.store.index_rows("bills", self.run_id)):
+            named = f"attempt {row.attempt} of call {shown(row.call_id)}"
+            if (true := expected.pop(row[:3], None)) is None:
+                yield self._wrong("index_extra", "bills", row.seq, f"no event is about {named}")
+            elif true != row:
+                yield self._wrong(
+                    "index_wrong", "bills", true.seq, f"the row of {named} isn't what event {true.seq} says"
+                )
+        for bill in expected.values():
+            what = f"what attempt {bill.attempt} of call {shown(bill.call_id)} came to, event {bill.seq}, is missing"
+            yield self._wrong("index_missing", "bills", bill.seq, what)
+
     # The line, the parent, the base.
 
     def _check_line(self, derived: Derived) -> Iterator[Finding]:
         if derived.newest is None:
             return
-        scope, newest = derived.head.scope, self.store.newest(derived.head.scope)
+        scope = derived.head.scope
+        scopes = [row[0] for row in self.store.index_rows("lines", self.run_id)]
+        newest = self.run_id if scope in scopes else self.store.newest(scope)
         if newest is None:
             yield self._wrong("index_missing", "lines", None, f"the line {shown(scope)} is missing")
         elif newest != self.run_id:
@@ -274,9 +307,9 @@ class TableAudit:
             if other is None or other.scope != scope or first is None or first[1] < self._first_position:
                 what = f"{shown(newest)} isn't the newest run of line {shown(scope)}"
                 yield self._wrong("index_wrong", "lines", None, what)
-        for row in self.store.index_rows("lines", self.run_id):
-            if row[0] != scope:
-                yield self._wrong("index_extra", "lines", None, f"this run isn't of the line {shown(row[0])}")
+        for other_scope in scopes:
+            if other_scope != scope:
+                yield self._wrong("index_extra", "lines", None, f"this run isn't of the line {shown(other_scope)}")
 
     def _check_links(self, audit: RunAudit) -> Iterator[Finding]:
         status = audit.state.status

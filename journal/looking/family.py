@@ -18,11 +18,16 @@ from runjournal.writing import checkpoints
 
 
 class Glance(NamedTuple):
-    """What a listing says of a run beside its head; `in_flight` counts calls of tools and of models."""
+    """What a listing says of a run beside its head; `in_flight` counts calls of tools and of models.
+
+    `unknown` counts calls that told not all of their tokens, `unpriced` those without a price.
+    """
 
     tokens: int
     cost: dict[str, str]
     in_flight: int
+    unknown: int = 0
+    unpriced: int = 0
 
 
 def glance(journal: Logbook, head: Head) -> Glance | None:
@@ -36,7 +41,8 @@ def glance(journal: Logbook, head: Head) -> Glance | None:
     except JournalError:
         return None
     money = {currency: str(state.costs.amount(currency)) for currency in sorted(state.costs.money)}
-    return Glance(state.costs.tokens(), money, state.calls.tools.in_flight + state.calls.models.in_flight)
+    in_flight = state.calls.tools.in_flight + state.calls.models.in_flight
+    return Glance(state.costs.tokens(), money, in_flight, state.costs.unknown(), state.costs.unpriced())
 
 
 def stands(store: Store, head: Head) -> str:

@@ -99,7 +99,7 @@ INVENTORY: Final = (
     Kind(
         "ledger",
         "persist before commit",
-        ("model.completed", "model.failed", "cost.recorded", "cost.repriced"),
+        ("model.completed", "model.failed", "model.recounted", "cost.recorded", "cost.repriced"),
         "costs",
         "usage and cost stand in the event that ends each model call, failed ones included: durably",
         "the sum over the log; a recorded call returns its answer and costs nothing again",

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from runjournal.children import moved
+from runjournal.children import failed_below, moved
 from runjournal.engine.waits import awaited_by
-from runjournal.family import below
+from runjournal.family import below_line
 from runjournal.log import owner
 from runjournal.log.clock import timestamp
 from runjournal.log.errors import JournalError
@@ -46,7 +46,7 @@ class Stand:
     its lease still runs, if that can be known here. `newest` is the newest run of its line. `elsewhere`: it was brought
     in from another store, where it lives. `now` is UTC text. `agent` names its agent, for a command line. `below` is
     what people are asked by the runs that it has begun, where it waits for one; `moved`: one of these has ended, or may
-    be gone on with.
+    be gone on with. `failed` are those whose failure it was told since a step was last complete, and that still stands.
     """
 
     head: Head
@@ -62,6 +62,7 @@ class Stand:
     differs: Differs | None = None
     below: tuple[OpenQuestion, ...] = ()
     moved: bool = False
+    failed: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -156,8 +157,9 @@ def stand_of(log: Logbook, head: Head, state: RunState | None = None, *, agent: 
         timestamp(log.clock.now()),
         agent_option(agent, head.kind),
         stopped_at(log, state),
-        tuple(each for one in below(log, head.run_id) for each in of_run(log, one)) if waits else (),
+        tuple(each for one in below_line(log, head.run_id) for each in of_run(log, one)) if waits else (),
         waits and moved(log, state),
+        failed_below(log, state) if head.status == "failed" else (),
     )
 
 
@@ -220,15 +222,15 @@ def _owned(stand: Stand) -> str:
 
 
 def _anew(stand: Stand) -> Iterable[Way]:
-    yield stand.do(
-        "restart",
-        "a new run from the beginning; calls that are the same, in steps of the same names, aren't sent again",
-    )
+    why = "a new run from the beginning; calls that are the same, in steps of the same names, aren't sent again"
+    yield stand.do("restart", why)
 
 
 def _failed(stand: Stand) -> Iterable[Way]:
     left = ", ".join(f"{step} (attempt {attempt})" for step, attempt in stand.state.status.left[:show_rows_max])
     tried = f"; what failed is tried again: {left}" if left else ""
+    for child in stand.failed:
+        yield Way(f"have its child {child} go on from where it ended; then retry this one", command("retry", child))
     yield stand.do("retry", f"a new run that goes on from here{tried}")
     yield from _anew(stand)
 

@@ -11,7 +11,7 @@ from runjournal.log.base import Event, RecordedEvent
 from runjournal.log.chain import NewRow
 from runjournal.log.codec import digest_of, draft, linked
 from runjournal.log.head import Head, advance
-from runjournal.log.store import Effect, Import, Reading, StepEnd, Store, Transaction, Unknown, Write
+from runjournal.log.store import Bill, Effect, Import, Reading, StepEnd, Store, Transaction, Unknown, Write
 from runjournal.log.tables import INDEX
 
 T = TypeVar("T")
@@ -126,6 +126,7 @@ def everything(run_id: str, seq: int) -> dict[str, Any]:
         "effects": [Effect(scope, "k1", "tool", "h", run_id, seq)],
         "unknown": [Unknown(scope, "k2", run_id, seq)],
         "step_ends": [StepEnd(run_id, "a", 1, "once", 0, seq), StepEnd(run_id, "a", 2, "once", 1, seq)],
+        "bills": [Bill(run_id, "m1", 1, seq, "2026-12-01T00:00:00.000000Z", "model", "m", "p", "a", "unpriced", 1, 2)],
         "newest": (scope, run_id),
         "imported": Import(run_id, "source", "h", "{}"),
     }

@@ -416,6 +416,7 @@ class _Append:
                 self.rows.unknown,
                 self.rows.known,
                 self.rows.step_ends,
+                self.rows.bills,
                 newest_run,
                 self.batch.imported,
             )
@@ -424,7 +425,7 @@ class _Append:
 
     def _fold(self, rec: RecordedEvent) -> None:
         """Fold the event in, and note what it means for the index tables."""
-        if rec.type in index.INDEXED and not self.head.unowned:
+        if rec.type in (index.BILLED if self.head.unowned else index.INDEXED):
             state = self.state or self.facts()
             if self.rows is NO_ROWS:
                 self.rows = index.Rows()

@@ -45,6 +45,7 @@ def _write(tx: Transaction, run_id: str, store: Store, progress: Progress | None
         new = derived.apply(record)
         rows.effects += new.effects
         rows.step_ends += new.step_ends
+        rows.bills += new.bills
         if new.known:
             gone = set(new.known)
             rows.unknown = [row for row in rows.unknown if (row.scope, row.key) not in gone]
@@ -54,9 +55,16 @@ def _write(tx: Transaction, run_id: str, store: Store, progress: Progress | None
     elsewhere = tx.imported(run_id) is not None
     head = _kept(derived.head, before)
     if elsewhere:
-        return Write(before, head, [], step_ends=rows.step_ends)
+        return Write(before, head, [], step_ends=rows.step_ends, bills=rows.bills)
     return Write(
-        before, head, [], effects=rows.effects, unknown=rows.unknown, step_ends=rows.step_ends, newest=derived.newest
+        before,
+        head,
+        [],
+        effects=rows.effects,
+        unknown=rows.unknown,
+        step_ends=rows.step_ends,
+        bills=rows.bills,
+        newest=derived.newest,
     )
 
 

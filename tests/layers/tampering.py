@@ -177,7 +177,7 @@ def forget_run(connection: Connection, rng: Rng) -> None:
     (run_id,) = one(connection, "SELECT run_id FROM run_keys WHERE run = ?", run)
     for table in ("events", "runs", "run_keys"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
-    for table in ("effects", "unknowns", "step_ends", "checkpoints", "run_tags"):
+    for table in ("effects", "unknowns", "step_ends", "bills", "checkpoints", "run_tags"):
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM lines WHERE newest = ?", (run_id,))
 

@@ -22,7 +22,7 @@ from unittest.mock import patch
 import apsw
 import orjson
 from model import reference_model
-from model.reference_model import Tool, World
+from model.reference_model import STORE_ID, Tool, World
 from tasks.lab import VirtualLoop, finish
 
 from runjournal.async_journal import AsyncRunner
@@ -210,7 +210,7 @@ def _in_words_of_the_model(event: ProductEvent, store: Store, attempt: int) -> A
         case e.RunCancelled() | e.RunErased() | e.PurgedEvent():
             return {}
         case e.RunCancelRequested():
-            return {"mode": event.mode}
+            return {"mode": event.mode} | ({"above": event.above} if event.above else {})
         case _:
             return {name: getattr(event, name) for name in event.__slots__}
 
@@ -266,7 +266,11 @@ class Store:
     def __init__(self, world: World, path: str | None = None) -> None:
         self.world = world
         self.clock = WorldClock(world=world)
-        self.inner = SQLiteStore(path, clock=self.clock) if path else RewindStore(clock=self.clock)
+        self.inner = (
+            SQLiteStore(path, clock=self.clock, store_id=STORE_ID)
+            if path
+            else RewindStore(clock=self.clock, store_id=STORE_ID)
+        )
         self.gone: set[tuple[str, int]] = set()
         self.requests: dict[str, Any] = {}
         self.reader = Product_(self.inner, process=process(0))

@@ -68,6 +68,61 @@ def test_the_key_is_golden(m: Any) -> None:
     assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", args)
     assert "2a87a304659c9b6bc290a172" == m.key_of("report-42", "draft", "send_email", turned, 1)
     assert "e866554cefe38507651389a8" == m.key_of("report-42", "draft#2", "send_email", args, 2)
+    assert "cd9d7fe135e027d4ae1f60c1" == m.key_of("report-42", "draft", "send_email", args, store="d3b07384d113edec")
+
+
+@rule  # engine.md E60
+def test_the_key_of_a_tools_call_joins_the_id_of_the_store(m: Any) -> None:
+    """A tool is passed a key that another store wouldn't pass it; the id of a question is the same there."""
+
+    def agent(run: Any) -> None:
+        with run.step("a"):
+            use(run, lab, "keyed")
+            run.ask("go on?", args={"x": 3})
+
+    lab = bench(m, agent)
+    lab.serve()
+    (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
+    assert m.key_of("r", "a", "keyed", {"x": 1}, store="lab") == called.data["call_id"]
+    assert m.key_of("r", "a", "keyed", {"x": 1}, store="other") != called.data["call_id"]
+    assert m.key_of("r", "a", "ask go on?", {"x": 3}) == asked.data["approval_id"]
+
+
+@rule  # engine.md E61
+def test_a_call_of_the_outbox_is_written_down_and_nothing_is_sent(m: Any) -> None:
+    """It returns its key, in a step that is entered again too; an equal call is another entry."""
+    post = m.Tool("post", "outbox", lambda args, key: 1 / 0)
+
+    def agent(run: Any) -> Any:
+        return [
+            run.do(step, lambda: [run.call(post, x=1), run.call(post, x=1), use(run, lab, "keyed")]) for step in "ab"
+        ]
+
+    lab = bench(m, agent)
+    crash_at(lab, "before effect", 2)
+    keys = [key for found in lab.serve().output["output"] for key in found[:2]]
+    starts = [event.data["call_id"] for event in lab.events("tool.started") if event.data["tool"] == "post"]
+    assert keys == starts
+    assert 4 == len(set(keys))
+
+
+@rule  # engine.md E61
+def test_what_a_failed_step_has_in_the_outbox_is_asked_for_anew(m: Any) -> None:
+    """The next attempt writes it down again, under the same key: what the failed one had is never delivered."""
+    post, fails = m.Tool("post", "outbox", lambda args, key: 1 / 0), [True]
+
+    def agent(run: Any) -> None:
+        while True:
+            with suppress(m.StepFailed), run.step("a"):
+                run.call(post, x=1)
+                if fails:
+                    raise ValueError(str(fails.pop()))
+                return
+
+    lab = bench(m, agent)
+    lab.serve()
+    starts = [(event.data["call_id"], event.data["attempt"]) for event in lab.events("tool.started")]
+    assert [(starts[0][0], 1), (starts[0][0], 2)] == starts
 
 
 @rule  # engine.md X5
@@ -2213,7 +2268,7 @@ def test_a_question_is_no_call_of_a_tool_of_its_name(m: Any) -> None:
     lab.serve()
     (asked,), (called,) = lab.events("approval.requested"), lab.events("tool.started")
     assert m.key_of("r", "a", "ask unsafe", {"x": 3}) == asked.data["approval_id"]
-    assert m.key_of("r", "a", "unsafe", {"x": 3}) == called.data["call_id"]
+    assert m.key_of("r", "a", "unsafe", {"x": 3}, store="lab") == called.data["call_id"]
 
 
 @rule  # engine.md S10

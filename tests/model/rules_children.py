@@ -308,3 +308,62 @@ def test_a_retry_of_the_parent_is_told_what_its_open_step_was_told(m: Any) -> No
     lab.journal.run(lambda _: "mended", "again")
     lab.journal.start("two", "retry", "r")
     assert {"output": "told"} == lab.serve("two").output
+
+
+def taken_down(m: Any, strikes: dict[int, str] | None = None) -> Lab:
+    """A run that was cancelled while a child of its child asked: the child has acted, another one has ended."""
+
+    def below(run: Any) -> Any:
+        sent = run.do("act", lambda: use(run, lab, "keyed"))
+        return [sent, run.do("b", lambda: run.call_child(lambda last: last.ask("go on", args={"x": 3})))]
+
+    def agent(run: Any) -> Any:
+        return run.do("a", lambda: [run.call_child(lambda _: "done"), run.call_child(below, 1)])
+
+    lab = bench(m, agent, strikes=strikes)
+    lab.journal.run(lab.agent, "r")
+    lab.journal.cancel("r")
+    assert "cancelled" == lab.journal.run(lab.agent, "r").status
+    return lab
+
+
+def line_of(lab: Lab, run_id: str) -> list[str]:
+    return [lab.store.state(id).status for id in lab.store.log if lab.store.state(id).scope == run_id]
+
+
+@rule  # engine.md K13, K7, K8
+def test_a_retry_takes_up_what_the_cancel_took_down(m: Any) -> None:
+    """So does a restart: what was cancelled from above goes on where it was, wherever a process dies."""
+    for link in ("retry", "restart"):
+        whole = taken_down(m)
+        before = whole.world.ticks
+        whole.journal.start("two", link, "r")
+        assert "completed" == whole.serve("two").status
+        for tick in range(before + 1, whole.world.ticks + 1, 17):
+            lab = taken_down(m, {tick: "crash"})
+            with suppress(m.Crash):
+                lab.journal.start("two", link, "r")
+            if "two" not in lab.store.log:
+                lab.died("r", "")
+                lab.journal.start("two", link, "r")
+            assert whole.store.state("two").output == lab.serve("two").output
+            lab.judge("two")
+            assert 1 == len(lab.world.effects)
+            done, acting = begun(lab)
+            assert [["completed"], ["cancelled", "completed"]] == [line_of(lab, id) for id in (done, acting)]
+            assert ["completed"] == told(lab)
+            assert ["completed"] * (1 + (link == "restart")) == told(lab, "two")
+
+
+@rule  # engine.md K13
+def test_a_child_that_somebody_has_cancelled_stays_cancelled(m: Any) -> None:
+    """A person has cancelled it, and then its parent: whoever retries that one is told that it was cancelled."""
+    lab = bench(m, lambda run: run.do("a", lambda: run.call_child(lambda one: one.ask("go on", args={"x": 3}))))
+    lab.journal.run(lab.agent, "r")
+    (child,) = begun(lab)
+    lab.journal.cancel(child)
+    lab.journal.cancel("r")
+    assert "cancelled" == lab.journal.run(lab.agent, "r").status
+    lab.journal.start("two", "retry", "r")
+    assert "failed" == lab.serve("two").status
+    assert [["cancelled"], ["cancelled"]] == [line_of(lab, child), told(lab, "two")]

@@ -139,6 +139,21 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- The store's own id joins the keys that tools are sent under: with another one, all of them would be new to receivers.
+CREATE TRIGGER store_id_not_updated BEFORE UPDATE ON meta WHEN 'store_id' IN (OLD.key, NEW.key) BEGIN
+    SELECT RAISE(ABORT, 'the id of a store is immutable: UPDATE is refused');
+END;
+
+CREATE TRIGGER store_id_not_deleted BEFORE DELETE ON meta WHEN OLD.key = 'store_id' BEGIN
+    SELECT RAISE(ABORT, 'the id of a store is immutable: DELETE is refused');
+END;
+
+-- INSERT OR REPLACE deletes without firing a DELETE trigger.
+CREATE TRIGGER store_id_not_replaced BEFORE INSERT ON meta
+WHEN NEW.key = 'store_id' AND EXISTS (SELECT 1 FROM meta WHERE key = 'store_id') BEGIN
+    SELECT RAISE(ABORT, 'the id of a store is immutable: an INSERT over it is refused');
+END;
+
 -- What is promised to readers of the log: one row an event. `data` and `ext` are JSON; NULL where a body is none.
 CREATE VIEW log AS
 SELECT

@@ -48,6 +48,32 @@ CREATE TABLE step_ends (
     PRIMARY KEY (run_id, step, attempt)
 ) STRICT, WITHOUT ROWID;
 
+-- One row per request to a provider, and per price beside them; its columns are those of runjournal.log.store.Bill.
+CREATE TABLE bills (
+    run_id TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    provider TEXT,
+    step TEXT NOT NULL,
+    status TEXT NOT NULL,
+    input INTEGER,
+    output INTEGER,
+    cache_read INTEGER,
+    cache_write INTEGER,
+    reasoning INTEGER,
+    amount TEXT,
+    currency TEXT,
+    pricing TEXT,
+    response_id TEXT,
+    request_id TEXT,
+    calls INTEGER NOT NULL,
+    PRIMARY KEY (run_id, call_id, attempt)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE checkpoints (
     run_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
