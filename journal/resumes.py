@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from runjournal.engine.brief import BriefBasis
 from runjournal.engine.resuming import (
     KINDS,
     ResumeKind,
@@ -45,6 +46,8 @@ _REASONS: Final = {
 }
 _CLAIMS_OWN: Final = LAPSES | {"retry_due"}
 """Reasons of a requeue that is part of a claim: nobody saw the run so."""
+
+ENDS: Final = ("step.completed", "step.failed")
 
 
 class ResumePoint(NamedTuple):
@@ -128,6 +131,11 @@ class LivePast:
         taken = self._taken()
         return Prompt() if taken is None else taken.state.prompt
 
+    def basis(self, state: RunState) -> BriefBasis:
+        """Return what the brief of a run in this state is made of: engine.md G5."""
+        run_id, before = begun_in(self._log.store, state)
+        return _basis(self._log, run_id, anchor(self._log.store, run_id, before))
+
     def _taken(self) -> TakenUp | None:
         if not self._known:
             self._known.append(of_claim(self._log, self._run_id, self._epoch))
@@ -149,6 +157,47 @@ class ShownPast:
         """Return the system prompt that is pinned now."""
         state: RunState = self._log.fold(RunState, self._run_id)
         return state.prompt
+
+    def basis(self, state: RunState) -> BriefBasis:
+        """Return what the brief was made of where the real log has as many ends of steps as are shown."""
+        store = self._log.store
+        run_id, before = begun_in(store, state)
+        if run_id != self._run_id:
+            return _basis(self._log, run_id, anchor(store, run_id, before))
+        failed = folding.begin(store, folding.first(store, run_id)).steps.failed_count
+        left, seq = state.steps.completed_count + state.steps.failed_count - failed, 1
+        for record in store.read(run_id, types=("run.claimed", "step.started", *ENDS)):
+            if left == 0 and record.type == "step.started":
+                break
+            if record.type in ENDS:
+                left -= 1
+            if left == 0:
+                seq = record.seq
+        return _basis(self._log, run_id, seq)
+
+
+def begun_in(store: Store, state: RunState) -> tuple[str, int | None]:
+    """Return in which run the attempt of the open step began, and at which event; None where no step is open."""
+    if state.steps.open is None:
+        return state.run_id, None
+    run_id, offset, since = state.run_id, state.offset, state.steps.open.since
+    while since <= offset and (queued := folding.first(store, run_id)) is not None and queued.base is not None:
+        run_id, offset = queued.base["run_id"], offset - queued.base["seq"]
+    return run_id, since - offset
+
+
+def anchor(store: Store, run_id: str, before: int | None) -> int:
+    """Return the newest end of a step or claim of a run before an event: what came since changes no brief."""
+    return next(
+        (each.seq for each in store.read_back(run_id, before) if each.type in ENDS or each.type == "run.claimed"), 1
+    )
+
+
+def _basis(log: Logbook, run_id: str, seq: int) -> BriefBasis:
+    """Return what a brief is made of at an event: the state, and what the owner of then had gone on from."""
+    state = folding.load(log.store, log.store, run_id, seq)[0]
+    taken = of_claim(log, run_id, state.status.epoch)
+    return BriefBasis(state, None if taken is None else taken.report)
 
 
 def point_at(reading: Store, run_id: str, upto: int) -> int:

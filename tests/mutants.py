@@ -2248,6 +2248,8 @@ RESUMES: Final = (
         "resumes",
     ),
     Mutant("a resume point is used twice", "check_point", "actual == point", "actual >= point"),
+    Mutant("a brief is of now", "anchor", "store.read_back(run_id, before)", "store.read_back(run_id)", "brief"),
+    Mutant("the brief of a retry is of the retry", "begun_in", "since <= offset and", "False and", "brief"),
     Mutant("a changed layer is the same", "prompt_words", "today.whole == before.fingerprint", "True", "resumes"),
     Mutant(
         "what nobody knows is safe to repeat",

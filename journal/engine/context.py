@@ -213,6 +213,15 @@ class Context:
         """
         return self._parts.resumed()
 
+    def brief(self) -> str:
+        """Return where the plan stands, as text for the model: "4 of 10 done, next: …", and the open tasks.
+
+        Behind that: what the run was resumed from, who hasn't answered, and what of the budget is left. It is made of
+        the log alone: of the plan as the step sees it, and all else as it was when the attempt of the open step began.
+        So a step that is entered again after a crash is told the same, and its requests are the same.
+        """
+        return self._parts.brief()
+
     @property
     def memory(self) -> MemoryView:
         """Return a copy of the working memory."""

@@ -13,6 +13,7 @@ from runjournal.projections.prompt import Fingerprints
 from runjournal.projections.transcript import CONTEXT_TYPES, Message, MessageWalk
 
 from . import failures as f
+from .brief import Past, brief_text
 from .callees import ModelTarget
 from .calls import Caller
 from .children import ChildCalls, Nursery
@@ -22,7 +23,7 @@ from .driver import finished
 from .media import RunMedia
 from .price_list import LIST, PriceList
 from .requests import AskedRequests
-from .resuming import NoPast, Past, ResumeReport, prompt_words
+from .resuming import ResumeReport, prompt_words
 from .timers import Timers
 
 T = TypeVar("T")
@@ -86,8 +87,8 @@ class RunParts:
         nursery: Nursery,
         *,
         store_requests: bool = True,
+        past: Past,
         prices: PriceList = LIST,
-        past: Past | None = None,
     ) -> None:
         self.core = caller.core
         self.core.media = media
@@ -98,7 +99,7 @@ class RunParts:
         self.lent = LentValues()
         self.prices = prices
         self.requests = AskedRequests(parts=not store_requests, newest=self.core.lineage.newest_request)
-        self.past = past or NoPast()
+        self.past = past
         self.pinned: Fingerprints | None = None  # the prompt that the agent has pinned in this process
         self._read = ReadMessages(self.core)
 
@@ -118,6 +119,10 @@ class RunParts:
         if told is None or told.prompt != "not compared" or self.pinned is None:
             return told
         return replace(told, prompt=prompt_words(self.past.prompt(), self.pinned))
+
+    def brief(self) -> str:
+        """Where the plan stands, as text for a model."""
+        return brief_text(self.tasks(), self.past.basis(self.core.state))
 
     # The context: inside a step what the step has made of it, outside what is committed.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from runjournal.log.base import Json
 from runjournal.log.limits import show_rows_max
@@ -120,30 +120,6 @@ class ResumeReport:
     def as_json(self) -> dict[str, Json]:
         """Return the report as JSON."""
         return asdict(self) | {"calls": [call._asdict() for call in self.calls]}
-
-
-class Past(Protocol):
-    """Where the log of a run is read for what it goes on from."""
-
-    def report(self) -> ResumeReport | None:
-        """Return what the owner at work goes on from; None at the first start."""
-        ...
-
-    def prompt(self) -> Prompt:
-        """Return the system prompt as it was pinned there."""
-        ...
-
-
-class NoPast:
-    """The past of a run of which there is none."""
-
-    def report(self) -> ResumeReport | None:
-        """Return None."""
-        return None
-
-    def prompt(self) -> Prompt:
-        """Return no prompt."""
-        return Prompt()
 
 
 def classified(state: RunState, at: Moment, happened: Callable[[str], bool]) -> Iterator[ReportedCall]:

@@ -160,6 +160,8 @@ After a SIGTERM the process ends then. Less than the ten seconds after which con
 stopped_codes_max: Final = 8
 """Versions of an agent's code that a run remembers to have stopped it since it last got on; `recover_all` tries each
 once. Of more the oldest is forgotten, and may be tried once more."""
+brief_tasks_max: Final = 50
+"""Open tasks that a brief lists, the first ones; of the others it says how many there are."""
 line_tries_max: Final = 10
 """How often a word to a line is said again because its newest run has ended and gone on meanwhile; then it is
 refused."""
