@@ -80,7 +80,9 @@ def test_a_retry_that_enters_a_step_again_is_told_the_same_brief() -> None:
     told: list[str] = []
 
     def agent(run: Run) -> str:
-        run.do("a", int)
+        if not run.done("a"):
+            with run.step("a"):
+                run.model("m", {"prompt": "x"}, lambda _: {"text": "x", "usage": {"input": 10, "output": 5}})
         with run.step("b"):
             told.append(run.brief())
             if run.id == "r":
@@ -90,10 +92,11 @@ def test_a_retry_that_enters_a_step_again_is_told_the_same_brief() -> None:
 
     with Journal.open("memory:") as journal:
         with pytest.raises(RunWaiting):
-            journal.run(agent, run_id="r", plan=PLAN)
+            journal.run(agent, run_id="r", plan=PLAN, budget={"tokens": 100})
         journal.cancel("r")
         assert "done" == journal.run(agent, run_id="r", retry=True)
     assert told[0] == told[1]
+    assert "85 of 100 tokens" in told[1]
 
 
 def test_an_asyncio_agent_is_briefed_and_what_nobody_knows_is_told() -> None:
