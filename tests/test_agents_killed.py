@@ -101,7 +101,7 @@ class Place:
         folder.mkdir(exist_ok=True)
         self.store, self.ledger, self.world = folder / "runs.db", folder / "ledger", world
         self.acknowledged: dict[tuple[str, int], str] = {}
-        with Journal.open(self.store), closing(apsw.Connection(str(self.store))) as connection:
+        with Journal.open(self.store, store_id="s"), closing(apsw.Connection(str(self.store))) as connection:
             connection.execute("CREATE TABLE bookings (id INTEGER PRIMARY KEY, key TEXT)")
 
     def live(self, agents: Agents, run_id: str, program: Any, kill: Kill | None = None) -> Ended:

@@ -213,7 +213,7 @@ class Life:
                 total = measure.other_calls if other else measure.main_calls
                 tracing = Tracing(1 + int(strike.at * total), strike.opcode, other=other)
         s.OUTSIDE.open(folder, at, when)
-        with Telling.open(folder / "runs.db") as journal:
+        with Telling.open(folder / "runs.db", store_id="s") as journal:
             self.tell(begun=True)
             began = time.monotonic()
             said, where = self.attempt(journal, run_id, strike, measure, tracing, seed)
@@ -301,7 +301,10 @@ class Life:
 
     def queue(self, folder: Path) -> None:
         s.OUTSIDE.open(folder)
-        with Telling.open(folder / "runs.db") as journal, closing(apsw.Connection(str(folder / "runs.db"))) as bare:
+        with (
+            Telling.open(folder / "runs.db", store_id="s") as journal,
+            closing(apsw.Connection(str(folder / "runs.db"))) as bare,
+        ):
             bare.execute("CREATE TABLE bookings (id INTEGER PRIMARY KEY, key TEXT, x INTEGER)")
             name = "agent_soon" if self.case.asynchronous else "agent"
             journal.enqueue(name, {"parts": self.case.program, "of": self.case.run_id}, run_id=self.case.run_id)
@@ -313,7 +316,7 @@ class Life:
         """Answer truthfully what is open; tell which run goes on, and how often somebody was asked of a call."""
         s.OUTSIDE.open(folder)
         asked = 0
-        with Telling.open(folder / "runs.db", by="people") as journal:
+        with Telling.open(folder / "runs.db", store_id="s", by="people") as journal:
             self.tell(begun=True)
             while journal.store.head(run_id + "-") is not None:
                 run_id += "-"
@@ -372,7 +375,7 @@ class Life:
         s.OUTSIDE.open(folder)
         wrong = list[str]()
         lines = s.OUTSIDE.lines()
-        with AsyncJournal.open(folder / "runs.db") as journal:
+        with AsyncJournal.open(folder / "runs.db", store_id="s") as journal:
             told = [line.split() for line in (folder / "acknowledged").read_text().splitlines()]
             stored, keys = dict[tuple[str, int], str](), dict[str, Any]()
             for head in journal.runs():
