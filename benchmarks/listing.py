@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from measure import Pairs, interleaved
+from measure import Pairs, interleaved, spread
 
 from runjournal.journal import Journal
 from runjournal.log import events as e
+from runjournal.log.clock import FakeClock
 from runjournal.looking.audit import audit_store, verify_store
 from runjournal.testing.generate import claim
 
@@ -76,3 +78,37 @@ def audit_ratio(folder: Path, pairs: int) -> dict[str, float]:
         return interleaved(
             lambda: list(audit_store(journal.store)), lambda: list(verify_store(journal.store)), pairs
         ).ratio()
+
+
+SPENT_RUNS, SPENT_CALLS = 2_000, 50
+_PRICE = {"amount": "0.00123", "currency": "USD", "source": "reported"}
+_USAGE = {"input": 100, "output": 20, "cache_read": 0, "cache_write": 0}
+
+
+def spent(path: Path) -> Path:
+    """A store of 2,000 runs with 50 model calls each, over a month."""
+    clock = FakeClock()
+    with Journal.open(path, clock=clock) as journal:
+        for number in range(SPENT_RUNS):
+            run_id = f"run-{number:04}"
+            begun = [e.RunQueued("report", None), claim(1), e.StepStarted(0, "s", "s", "once", 1, 1)]
+            calls: list[e.Event] = []
+            for call in range(SPENT_CALLS):
+                calls.append(e.ModelStarted(f"c{call}", f"model-{call % 5}", "", 1))
+                calls.append(e.ModelCompleted(f"c{call}", 1, "yes", usage=_USAGE, cost=_PRICE))
+            end = [e.StepCompleted(0), e.RunCompleted(None)]
+            journal.append(run_id, begun, expect=0)
+            journal.append(run_id, [*calls, *end], epoch=1)
+            clock.sleep(30 * 86_400 / SPENT_RUNS)
+    return path
+
+
+def cost_by_day_s(path: Path, times: int) -> dict[str, float]:
+    """CPU seconds of what all of them have cost, by day."""
+    found: list[float] = []
+    with Journal.open(path, clock=FakeClock()) as journal:
+        for _ in range(times):
+            began = time.process_time()
+            assert journal.costs(by="day").total.calls == SPENT_RUNS * SPENT_CALLS
+            found.append(time.process_time() - began)
+    return spread(found)

@@ -47,6 +47,8 @@ GOALS = {
     "export_peak_mb": ("<=", 150),
     "import_peak_mb": ("<=", 150),
     "import_ratio": ("<=", 6.0),
+    "cost_by_day_s": ("<=", 1.0),
+    "cost_peak_mb": ("<=", 100),
     "help_ratio": ("<=", 1.6),
     "step_commits": ("<=", 6),
     "group_commit_ratio": (">=", 6.0),
@@ -85,6 +87,9 @@ def figures(folder: Path, pairs: int, *, quick: bool) -> dict[str, Any]:
     found["export_peak_mb"] = sizes.peak_mb(folder / "long.db", "export", "r")
     found["import_peak_mb"] = sizes.peak_mb(folder / "in.db", "import", "claude-code", str(sizes.transcript(folder)))
     found["import_ratio"] = sizes.import_ratio(folder, pairs)
+    spent = listing.spent(folder / "spent.db")
+    found["cost_by_day_s"] = listing.cost_by_day_s(spent, pairs)
+    found["cost_peak_mb"] = sizes.peak_mb(spent, "cost", "--by", "day")
     found["help_ratio"] = sizes.help_ratio(pairs)
     found |= groups.many_agents(quick=quick)
     found["append_group_vs_bare_batch"] = groups.append_group_vs_bare_batch(folder, pairs)

@@ -72,6 +72,17 @@ class Spending:
             before = self.money.get(bill.currency, _ZERO)
             self.money[bill.currency] = MONEY.add(before, Decimal(bill.amount))
 
+    def add_all(self, other: Spending) -> None:
+        """Add the sums of another group."""
+        for name in ("calls", "untold", "open", "copies"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for status, count in other.statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + count
+        for name, count in other.tokens.items():
+            self.tokens[name] += count
+        for currency, amount in other.money.items():
+            self.money[currency] = MONEY.add(self.money.get(currency, _ZERO), amount)
+
     def as_json(self) -> dict[str, Any]:
         """Return the same as a JSON value; amounts are decimal text."""
         money = {currency: format(amount, "f") for currency, amount in sorted(self.money.items())}
@@ -115,7 +126,6 @@ class Ledger:
         heads = {head.run_id: head for head in all_heads(self._store)} if by in ("line", "tree") else {}
         key = _keys(heads, by, zone)
         groups: dict[str, Spending] = {}
-        total = Spending("total")
         copies = self._copies()
         for row in self._bills(self._chosen(run_ids, heads, key)):
             bill = row
@@ -129,10 +139,11 @@ class Ledger:
                 group = groups[name] = Spending(name)
             if copies.get(row[:2], row) is None:
                 group.copies += 1
-                total.copies += 1
                 continue
             group.add(bill)
-            total.add(bill)
+        total = Spending("total")
+        for group in groups.values():
+            total.add_all(group)
         return CostReport(by, _sorted(groups.values(), by), total)
 
     def _copies(self) -> dict[tuple[str, ...], Bill | None]:
@@ -184,7 +195,7 @@ class Ledger:
                 yield from map(Bill._make, store.index_rows("bills", run_id))
             heads = (store.head(run_id) for run_id in chosen)
         for head in heads:
-            if head is not None and head.status in _GOING:
+            if head is not None and head.status in _GOING and head.epoch:  # one that nobody had has sent nothing
                 yield from in_flight(self._fold(head.run_id))
 
 
