@@ -267,6 +267,7 @@ class _Taking:
                 [row[1:] for row in self.rows],
                 self.blobs,
                 step_ends=table.step_ends,
+                bills=table.bills,
                 imported=note,
             )
         )
