@@ -153,7 +153,7 @@ class Runner:
             events.append(hopeless)
         else:
             came = "crash" if head.status == "running" else state.status.freed or None
-            events.append(self._claimed(head, resume or came, code, agent))
+            events.append(self._claimed(head, came if resume is None else resume, code, agent))
         try:
             batch = log.batch(run_id, events, expect=head.head_seq)
             if tried is not None:

@@ -82,7 +82,7 @@ class Costs:
         _count(after, event.usage)
         was, now = event.was_price or {}, event.price or {}
         if "amount" in was:
-            self._add(was["currency"], was["source"], f"-{was['amount']}")
+            self._add(was["currency"], was["source"], format(-Decimal(was["amount"]), "f"))
         else:
             before["unpriced"] = max(before["unpriced"] - 1, 0)
         if "amount" in now:

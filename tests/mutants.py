@@ -2196,7 +2196,13 @@ BILLS: Final = (
         BILLED,
     ),
     Mutant("a request that was cut is told as unmeasured", "status_of", 'return "lost"', "pass", BILLED),
-    Mutant("a price by rates is told as the provider's", "status_of", 'else "priced"', 'else "reported"', BILLED),
+    Mutant(
+        "a price by rates is told as the provider's",
+        "status_of",
+        'if cost["source"] == "reported" else "priced"',
+        'if cost["source"] == "reported" else "reported"',
+        BILLED,
+    ),
     Mutant(
         "the end of a call has no row",
         "has_no_row",

@@ -3233,7 +3233,7 @@ def test_a_run_that_was_imported_is_its_importers_alone(m: Any) -> None:
         assert there.store.log["r"] == lab.store.log["r"]
         nobody_speaks(lab, "r")
         all_refused(lab, *(lambda draft=draft: lab.journal.tell("r", draft) for draft in ANYBODY))
-        if status == "queued":
+        if status != "completed":
             all_refused(lab, lambda: lab.journal.run(lab.agent, "r"))
         else:
             assert status == lab.journal.run(lab.agent, "r").status
