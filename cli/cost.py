@@ -19,7 +19,6 @@ from .safe import line
 if TYPE_CHECKING:
     from runjournal.spending import CostReport, Spending
 
-_TOKENS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 _BY: Final = ("run", "line", "tree", "model", "tool", "step", "day")
 _NOBODY: Final = {"model": "(no model's)", "tool": "(no tool's)", "step": "(outside of steps)"}
 """What is said of rows that belong to no group."""
@@ -79,7 +78,7 @@ def _table(found: CostReport) -> Iterator[str]:
         return
     total = found.total
     currencies = sorted(total.money)
-    tokens = [name for name in _TOKENS if total.tokens[name]]
+    tokens = [name for name, count in total.tokens.items() if count]
     columns = [
         Column(found.by.upper(), flex=True),
         Column("CALLS", right=True),
@@ -139,12 +138,12 @@ def _csv(found: CostReport) -> Iterator[str]:
     currencies = sorted(found.total.money)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([found.by, "calls", *statuses, *_TOKENS, "untold", *currencies, "open", "copies"])
+    writer.writerow([found.by, "calls", *statuses, *found.total.tokens, "untold", *currencies, "open", "copies"])
     for row in found.rows:
         writer.writerow(
             [
                 line(row.key), row.calls, *(row.statuses.get(name, 0) for name in statuses),
-                *(row.tokens[name] for name in _TOKENS), row.untold,
+                *row.tokens.values(), row.untold,
                 *(format(row.money.get(name, Decimal(0)), "f") for name in currencies), row.open,
                 row.copies,
             ]

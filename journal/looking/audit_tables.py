@@ -47,6 +47,13 @@ class Tally:
         self.total = (self.total + int.from_bytes(digest[:16], "big")) % 2**128
 
 
+_WORDS: Final[dict[str, tuple[type[Any], str, str, str]]] = {
+    "step_ends": (StepEnd, "step", "ends", "the end of {}"),
+    "bills": (Bill, "call", "is about", "what {} came to"),
+}
+"""Of each table that is compared whole: its rows, what they are attempts of, how one too many or too few is told."""
+
+
 class TableAudit:
     """Compare the tables with the events of a run. It is told of each event and its rows, in order; `finish` compares.
 
@@ -97,9 +104,9 @@ class TableAudit:
             return
         yield from self._guarded("runs", self._check_row(head, audit.derived.head))
         if (self._ends.count or self._may_have("step_ends")) and self._still(head):
-            yield from self._guarded("step_ends", self._check_step_ends())
+            yield from self._guarded("step_ends", self._check_rows("step_ends", self._ends))
         if (self._bills.count or self._may_have("bills")) and self._still(head):
-            yield from self._guarded("bills", self._check_bills())
+            yield from self._guarded("bills", self._check_rows("bills", self._bills))
         yield from self._guarded("secrets", self._check_keys(audit.derived.state.status.private))
         if self._misnoted:
             what = "table imports: it has a row of this run, which has a line of its own here"
@@ -241,55 +248,30 @@ class TableAudit:
                 what = f"table secrets: the key of this private run for {purpose} is gone; restore it from a backup"
                 yield finding("key_missing", self.run_id, None, what, command("show", self.run_id))
 
-    # Ends of steps.
+    # Ends of steps, and bills.
 
-    def _check_step_ends(self) -> Iterator[Finding]:
+    def _check_rows(self, table: str, kept: Tally) -> Iterator[Finding]:
+        """Compare this run's rows in a table, keyed by three columns, with the `kept` ones of its events."""
         stored = Tally()
-        for row in self.store.index_rows("step_ends", self.run_id):
+        for row in self.store.index_rows(table, self.run_id):
             stored.add(row)
-        if stored == self._ends:
+        if stored == kept:
             return
-        expected: dict[tuple[Any, ...], StepEnd] = {}
+        kind, of, ends, missing = _WORDS[table]
+        expected: dict[tuple[Any, ...], Any] = {}
         derived = Derived(self.run_id, lambda _: None)
         for record in self.store.read(self.run_id, 0, self._last):
-            for end in derived.apply(record).step_ends:
-                expected[end[:3]] = end
-        for row in map(StepEnd._make, self.store.index_rows("step_ends", self.run_id)):
-            named = f"attempt {row.attempt} of step {shown(row.step)}"
-            if row[:3] not in expected:
-                yield self._wrong("index_extra", "step_ends", row.seq, f"no event ends {named}")
-            elif (true := expected.pop(row[:3])) != row:
-                what = f"the row of {named} isn't what event {true.seq} says"
-                yield self._wrong("index_wrong", "step_ends", true.seq, what)
-        for end in expected.values():
-            what = f"the end of attempt {end.attempt} of step {shown(end.step)}, event {end.seq}, is missing"
-            yield self._wrong("index_missing", "step_ends", end.seq, what)
-
-    # Bills.
-
-    def _check_bills(self) -> Iterator[Finding]:
-        stored = Tally()
-        for row in self.store.index_rows("bills", self.run_id):
-            stored.add(row)
-        if stored == self._bills:
-            return
-        expected: dict[tuple[str, str, int], Bill] = {}
-        derived = Derived(
-            self.run_id, lambda _: None, state=folding.begin(self.store, folding.first(self.store, self.run_id))
-        )
-        for record in self.store.read(self.run_id, 0, self._last):
-            expected.update((bill[:3], bill) for bill in derived.apply(record).bills)
-        for row in map(Bill._make, self.store.index_rows("bills", self.run_id)):
-            named = f"attempt {row.attempt} of call {shown(row.call_id)}"
+            expected.update((row[:3], row) for row in getattr(derived.apply(record), table))
+        for row in map(kind._make, self.store.index_rows(table, self.run_id)):
+            named = f"attempt {row.attempt} of {of} {shown(row[1])}"
             if (true := expected.pop(row[:3], None)) is None:
-                yield self._wrong("index_extra", "bills", row.seq, f"no event is about {named}")
+                yield self._wrong("index_extra", table, row.seq, f"no event {ends} {named}")
             elif true != row:
-                yield self._wrong(
-                    "index_wrong", "bills", true.seq, f"the row of {named} isn't what event {true.seq} says"
-                )
-        for bill in expected.values():
-            what = f"what attempt {bill.attempt} of call {shown(bill.call_id)} came to, event {bill.seq}, is missing"
-            yield self._wrong("index_missing", "bills", bill.seq, what)
+                what = f"the row of {named} isn't what event {true.seq} says"
+                yield self._wrong("index_wrong", table, true.seq, what)
+        for row in expected.values():
+            what = missing.format(f"attempt {row.attempt} of {of} {shown(row[1])}")
+            yield self._wrong("index_missing", table, row.seq, f"{what}, event {row.seq}, is missing")
 
     # The line, the parent, the base.
 
